@@ -1,0 +1,83 @@
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void buf_fini(struct buf *b)
+{
+    free(b->data);
+    *b = (struct buf){0};
+}
+
+void buf_grow(struct buf *b, size_t more)
+{
+    assert(more < SIZE_MAX / 4);
+    size_t cap = b->cap ? b->cap : 256;
+    while (cap - b->len < more)
+        cap *= 2;
+    b->data = mem_realloc(b->data, cap);
+    b->cap = cap;
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int need = vsnprintf(NULL, 0, fmt, args);
+    assert(need >= 0);
+    buf_reserve(b, (size_t)need + 1);
+    vsnprintf(b->data + b->len, (size_t)need + 1, fmt, again);
+    va_end(again);
+    b->len += (size_t)need;
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    buf_vprintf(b, fmt, args);
+    va_end(args);
+}
+
+void buf_put_u64(struct buf *b, uint64_t value)
+{
+    char digits[20];
+    size_t n = sizeof(digits);
+    do {
+        digits[--n] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    buf_put(b, digits + n, sizeof(digits) - n);
+}
+
+void buf_put_i64(struct buf *b, int64_t value)
+{
+    if (value < 0)
+        buf_putc(b, '-');
+    buf_put_u64(b, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+}
+
+const char *buf_cstr(struct buf *b)
+{
+    buf_reserve(b, 1);
+    b->data[b->len] = '\0';
+    return b->data;
+}
+
+char *buf_take(struct buf *b)
+{
+    buf_cstr(b);
+    char *data = b->data;
+    *b = (struct buf){0};
+    return data;
+}
+
+void buf_consume(struct buf *b, size_t n)
+{
+    assert(n <= b->len);
+    b->len -= n;
+    if (b->len > 0 && n > 0)
+        memmove(b->data, b->data + n, b->len);
+}
