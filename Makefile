@@ -1,0 +1,67 @@
+# A short front for Meson and Ninja. `make help` says what there is.
+
+PREFIX     ?= /usr/local
+bindir     ?= $(PREFIX)/bin
+sysconfdir ?= /etc
+unitdir    ?= $(PREFIX)/lib/systemd/system
+
+FUZZ_SECONDS ?= 60
+BENCH_ARGS   ?=
+TEST_ARGS    ?=
+
+PYTHON  = /usr/bin/python3
+SOURCES = $(shell find src tests bench -name '*.[ch]' 2>/dev/null)
+
+# What each build folder is configured with, the first time. gcc makes the release and clang the
+# checked builds, so that both compilers see every line.
+build:      CONFIGURE = meson setup build
+build-asan: CONFIGURE = CC=clang meson setup build-asan -Dtests=true -Db_sanitize=address,undefined
+build-tsan: CONFIGURE = CC=clang meson setup build-tsan -Dtests=true -Db_sanitize=thread
+build-fuzz: CONFIGURE = CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
+
+all: setup-build build ## build the server and the client: build/triaged, build/triage
+
+run: setup-run build ## start a server on 127.0.0.1:7420 with ./data
+	@tools/run
+
+test: setup-test ## run all tests (TEST_ARGS="unit/buf system" for some)
+	@$(PYTHON) tools/run-tests $(TEST_ARGS)
+
+bench: setup-bench build ## measure Triage beside its peers (BENCH_ARGS)
+	@$(PYTHON) bench/run.py $(BENCH_ARGS)
+
+soak: setup-test ## run the long tests
+	@$(PYTHON) tools/run-tests --soak $(TEST_ARGS)
+
+fuzz: setup-fuzz build-fuzz ## search for bad inputs, FUZZ_SECONDS=60 for each target
+	@tools/run-fuzz $(FUZZ_SECONDS)
+
+format: setup-format ## lay out the C code
+	@clang-format -i $(SOURCES)
+
+check-format: setup-format ## say where `make format` would change something
+	@clang-format --dry-run -Werror $(SOURCES)
+
+install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
+	install -D -m 755 -t $(DESTDIR)$(bindir) build/triaged build/triage
+	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(sysconfdir)/triage
+	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service \
+	    >$(DESTDIR)$(unitdir)/triaged.service
+	test -e $(DESTDIR)$(sysconfdir)/triage/triage.conf || \
+	    install -m 644 packaging/triage.conf $(DESTDIR)$(sysconfdir)/triage/triage.conf
+
+clean: ## remove what was built
+	rm -rf build build-asan build-tsan build-fuzz
+
+help: ## list these
+	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+build build-asan build-tsan build-fuzz:
+	@test -f $@/build.ninja || $(CONFIGURE)
+	@ninja -C $@
+
+setup-%:
+	@tools/setup $*
+
+.PHONY: all run test bench soak fuzz format check-format install clean help
+.PHONY: build build-asan build-tsan build-fuzz

@@ -1,0 +1,132 @@
+#include "base/order.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static bool before(const struct order_node *node, int64_t key, uint64_t tie)
+{
+    return node->key != key ? node->key < key : node->tie < tie;
+}
+
+void order_init(struct order *o)
+{
+    struct order_node *s =
+        mem_zalloc(sizeof(*s) + ORDER_HEIGHT_MAX * sizeof(struct order_link));
+    s->height = ORDER_HEIGHT_MAX;
+    for (int i = 0; i < ORDER_HEIGHT_MAX; i++)
+        s->links[i] = (struct order_link){s, s};
+    *o = (struct order){.sentinel = s};
+}
+
+void order_fini(struct order *o)
+{
+    free(o->sentinel);
+    *o = (struct order){0};
+}
+
+/* Each further level with probability 1/4: 1.33 links a node on average. The multiplier is the
+ * 64-bit golden ratio; its high bits are well mixed even for consecutive ties. */
+uint32_t order_height(uint64_t tie)
+{
+    uint64_t mixed = tie * 0x9E3779B97F4A7C15ULL;
+    mixed ^= mixed >> 32;
+    uint32_t height = 1;
+    while (height < ORDER_HEIGHT_MAX && (mixed & 3) == 0) {
+        mixed >>= 2;
+        height++;
+    }
+    return height;
+}
+
+size_t order_node_extra(uint64_t tie)
+{
+    return order_height(tie) * sizeof(struct order_link);
+}
+
+static void link_after(struct order_node *prev, struct order_node *node, uint32_t level)
+{
+    struct order_node *next = prev->links[level].next;
+    node->links[level] = (struct order_link){next, prev};
+    prev->links[level].next = node;
+    next->links[level].prev = node;
+}
+
+void order_insert(struct order *o, struct order_node *node)
+{
+    struct order_node *s = o->sentinel;
+    assert(node->height == 0);
+    node->height = order_height(node->tie);
+    o->count++;
+
+    struct order_node *last = s->links[0].prev;
+    if (last == s || before(last, node->key, node->tie)) {
+        for (uint32_t i = 0; i < node->height; i++)
+            link_after(s->links[i].prev, node, i);
+        return;
+    }
+    struct order_node *at = s;
+    for (uint32_t i = ORDER_HEIGHT_MAX; i-- > 0;) {
+        while (at->links[i].next != s && before(at->links[i].next, node->key, node->tie))
+            at = at->links[i].next;
+        if (i < node->height)
+            link_after(at, node, i);
+    }
+}
+
+void order_remove(struct order *o, struct order_node *node)
+{
+    assert(node->height > 0);
+    assert(o->count > 0);
+    for (uint32_t i = 0; i < node->height; i++) {
+        struct order_link link = node->links[i];
+        link.prev->links[i].next = link.next;
+        link.next->links[i].prev = link.prev;
+    }
+    node->height = 0;
+    o->count--;
+}
+
+struct order_node *order_first(const struct order *o)
+{
+    struct order_node *first = o->sentinel->links[0].next;
+    return first == o->sentinel ? NULL : first;
+}
+
+struct order_node *order_last(const struct order *o)
+{
+    struct order_node *last = o->sentinel->links[0].prev;
+    return last == o->sentinel ? NULL : last;
+}
+
+struct order_node *order_next(const struct order *o, const struct order_node *node)
+{
+    struct order_node *next = node->links[0].next;
+    return next == o->sentinel ? NULL : next;
+}
+
+struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie)
+{
+    struct order_node *s = o->sentinel, *at = s;
+    for (uint32_t i = ORDER_HEIGHT_MAX; i-- > 0;) {
+        while (at->links[i].next != s && before(at->links[i].next, key, tie))
+            at = at->links[i].next;
+    }
+    return order_next(o, at);
+}
+
+void order_check(const struct order *o)
+{
+    const struct order_node *s = o->sentinel;
+    for (uint32_t i = 0; i < ORDER_HEIGHT_MAX; i++) {
+        uint64_t seen = 0;
+        for (const struct order_node *n = s->links[i].next; n != s; n = n->links[i].next) {
+            assert(n->height > i);
+            assert(n->height == order_height(n->tie));
+            assert(n->links[i].next->links[i].prev == n);
+            assert(n->links[i].prev == s || before(n->links[i].prev, n->key, n->tie));
+            seen++;
+        }
+        assert(i > 0 || seen == o->count);
+    }
+}

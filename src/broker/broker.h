@@ -1,0 +1,131 @@
+/* The broker: shards that own queues. A request names a queue and what to do with
+ * it; the broker carries it to the thread that owns the queue, applies the policy,
+ * keeps waiting consumers in line, and brings it back when its effect is durable.
+ *
+ * Threads. A shard is bound to one uv_loop_t. A request may be submitted on any
+ * loop that has a `struct broker_port`; `done` is called on that same loop. When
+ * the port's loop is the shard's own, nothing is handed between threads at all. */
+#ifndef TRIAGE_BROKER_BROKER_H
+#define TRIAGE_BROKER_BROKER_H
+
+#include "engine/engine.h"
+
+#include <uv.h>
+
+struct broker;
+struct broker_port; /* one per loop that submits requests */
+struct request;
+
+enum request_kind {
+    /* Straight to the engine; op.verb, op.visit and the op's inputs are set by the caller
+     * (op.done, op.queue and op.user are the broker's). */
+    REQUEST_PUT,     /* op.put; the queue is created when missing and auto_create is on */
+    REQUEST_SETTLE,  /* op.verb ACK, NACK, RELEASE or EXTEND */
+    REQUEST_CANCEL,  /* op.one */
+    REQUEST_GET,     /* op.one */
+    REQUEST_LIST,    /* op.verb LIST or DEAD_LIST */
+    REQUEST_CLAIM,   /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
+    REQUEST_PURGE,   /* count */
+    REQUEST_REDRIVE, /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
+    REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
+    /* The queue itself. */
+    REQUEST_CONFIGURE,    /* configure() changes the configuration; created */
+    REQUEST_DELETE,       /* force */
+    REQUEST_QUEUE,        /* show_queue is called once */
+    REQUEST_QUEUES,       /* show_queue is called for every queue of every shard, in no order */
+    REQUEST_KIND_COUNT
+};
+
+typedef void request_done(struct request *r);
+
+/* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
+struct queue_facts {
+    const struct engine_queue *queue;
+    uint32_t waiting_consumers;
+    int64_t oldest_ready_ms; /* age of the oldest ready message; -1 when none */
+};
+typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
+
+/* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
+ * thread. Any status but OK refuses, with r->field and r->detail set. */
+typedef enum status request_configure(struct request *r, struct queue_config *config, bool is_new);
+
+struct request {
+    /* Set by the caller. */
+    enum request_kind kind;
+    char queue[QUEUE_NAME_MAX + 1];
+    struct engine_op op;
+    struct priority_ref priority;
+    uint32_t max;
+    int64_t wait_ms;
+    double per_second;
+    bool force;
+    request_done *done;
+    request_show_queue *show_queue;
+    request_configure *configure;
+    void *user;
+
+    /* Set by the broker. */
+    enum status status;
+    char field[64];   /* JSON pointer, or empty */
+    char detail[200]; /* one sentence, or empty */
+    bool created;
+    bool urgent_waiting; /* EXTEND */
+    uint64_t count;
+
+    /* Private. */
+    struct broker_port *port;
+    struct shard *shard;
+    struct request *next, *prev;
+    int64_t deadline_ms;
+    struct plan *plan;
+    uint64_t before_seq;
+    uint64_t ticket;
+    double credit;
+    uint8_t stage;
+    bool hung_up;
+};
+
+struct broker_options {
+    struct engine_options engine;
+    bool auto_create;
+    char default_profile[16];
+    uint32_t max_queues;
+    uint32_t inbox_max; /* requests under way in one shard before 503 overloaded; 0: the default */
+};
+
+struct broker_counters {
+    uint64_t requests[REQUEST_KIND_COUNT];
+    uint64_t refused_overloaded;
+    uint64_t under_way;
+    uint64_t waiting; /* parked claims */
+    uint64_t wakeups; /* parked claims that were served */
+};
+
+/* Opens the engine with one shard on each of loops[0 … shard_count). */
+MUST_USE enum status broker_open(const struct broker_options *options, uv_loop_t *loops[],
+                                 uint32_t shard_count, struct broker **out, struct buf *error);
+
+/* Ports are opened before the loops run, one for each loop that will submit. */
+struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop);
+
+/* `r` is the broker's until done; done may not be called before this returns. */
+void broker_submit(struct broker_port *port, struct request *r);
+
+/* The consumer went away: a parked claim ends empty, a claimed message goes back unharmed. done is
+ * still called. On the port's loop. */
+void broker_hangup(struct request *r);
+
+/* On each shard's loop, from its own thread: no new work (503 draining), parked claims end empty;
+ * `drained` is called when nothing is under way and everything is durable. */
+void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), void *ctx);
+
+void broker_close(struct broker *b); /* all shards drained and their loops closed */
+
+/* Any thread. */
+enum status broker_health(struct broker *b, struct buf *detail);
+void broker_counters(struct broker *b, struct broker_counters *counters,
+                     struct engine_counters *engine);
+const char *broker_engine_name(const struct broker *b);
+
+#endif

@@ -1,0 +1,165 @@
+/* A message and what it goes through. This is what everything else is about.
+ *
+ *             delay passes                claim                       ack
+ *  SCHEDULED --------------> READY --------------------> LEASED ---------------> DONE
+ *                              ^                          |  |
+ *                              |  nack, release, or lease |  |  attempts used up
+ *                              |  expires, attempts left  |  +----------------> DEAD --redrive--> READY
+ *                              +--------------------------+
+ *      time to live passes in SCHEDULED or READY: EXPIRED (or DEAD); cancel or purge there: CANCELLED
+ *
+ * Each state is a place: a message stands in exactly one ordered set of its
+ * queue, and queue_move() in queue.c is the only function that moves it. */
+#ifndef TRIAGE_CORE_MESSAGE_H
+#define TRIAGE_CORE_MESSAGE_H
+
+#include "base/limits.h"
+#include "base/order.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum message_state {
+    MESSAGE_NEW, /* not in a queue yet */
+    MESSAGE_SCHEDULED,
+    MESSAGE_READY,
+    MESSAGE_LEASED,
+    MESSAGE_DEAD,
+    MESSAGE_DONE,
+    MESSAGE_EXPIRED,
+    MESSAGE_CANCELLED,
+    MESSAGE_STATE_COUNT
+};
+
+const char *message_state_name(enum message_state s); /* "ready" */
+
+/* How the payload came in, and so how it is given back. */
+enum payload_kind {
+    PAYLOAD_TEXT,  /* a JSON string, kept byte for byte; valid UTF-8 */
+    PAYLOAD_JSON,  /* any other JSON value, kept as its text */
+    PAYLOAD_BYTES, /* base64 on the wire */
+};
+
+/* What names a message for good. It also tells where the message was born: an engine that orders
+ * its store by (queue, slot, ready time, seq) finds it without an index. */
+struct message_id {
+    uint32_t queue;   /* the queue's number, never used again after a delete */
+    uint8_t slot;     /* the level it was put in */
+    int64_t ready_ms; /* when it was first to be ready; |x| <= TIME_MS_MAX */
+    uint64_t seq;     /* unique in the queue, in order of arrival; below 2^48 */
+};
+
+#define MESSAGE_ID_TEXT (4 + 28) /* "msg_" and 17 bytes in base 32 */
+#define RECEIPT_BYTES   16
+#define RECEIPT_TEXT    (3 + 26) /* "rh_" and 16 bytes in base 32 */
+
+void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1]);
+bool message_id_parse(const char *text, size_t len, struct message_id *id);
+void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT + 1]);
+bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES]);
+
+/* A priority as a client names it: a number, a name, or nothing for the queue's default. */
+struct priority_ref {
+    enum { PRIORITY_DEFAULT, PRIORITY_NUMBER, PRIORITY_NAME } kind;
+    int64_t number;
+    char name[LEVEL_NAME_MAX + 1];
+};
+
+/* Present from the first delivery on. */
+struct delivery {
+    uint8_t receipt[RECEIPT_BYTES]; /* of the present or last lease */
+    int64_t lease_until_ms;         /* monotonic */
+    int64_t lease_ms;               /* how long it was granted for */
+    int64_t died_ms;                /* wall clock; DEAD and DONE only */
+    uint32_t reason_len;
+    char *reason; /* owned; why the last attempt failed, or NULL */
+};
+
+struct message;
+
+/* Present when the message has a time to live. */
+struct expiry {
+    struct message *message;
+    struct order_node node; /* key: the wall time at which it expires */
+};
+
+struct message {
+    /* What persists. */
+    int64_t born_ms;     /* ready time in the id; never changes */
+    int64_t ready_ms;    /* since when, or from when on, it is ready: its place and its age */
+    int64_t enqueued_ms; /* wall */
+    struct delivery *delivery; /* owned, or NULL */
+    struct expiry *expiry;     /* owned, or NULL */
+    char *body;                /* payload, metadata, dedup key, one after the other; NULL: not in memory */
+    uint32_t payload_len;
+    uint16_t metadata_len;
+    uint16_t dedup_len;
+    uint16_t attempts; /* deliveries so far */
+    uint8_t slot;
+    uint8_t born_slot; /* slot in the id */
+
+    /* In memory only. */
+    uint8_t state;   /* enum message_state */
+    uint8_t kind;    /* enum payload_kind; persists too */
+    uint8_t cold;    /* its record lives in the readable part of the store */
+    uint8_t touched; /* differs from how it was born: has a state record of its own */
+
+    struct order_node node; /* tie: seq; key: ready_ms, or lease_until_ms while LEASED. Last. */
+};
+
+/* What a producer hands in. The body is owned and taken when the message is stored. */
+struct draft {
+    char *body; /* payload, metadata, dedup key, one after the other */
+    uint32_t payload_len;
+    uint16_t metadata_len;
+    uint16_t dedup_len;
+    uint8_t kind; /* enum payload_kind */
+    struct priority_ref priority;
+    int64_t ready_ms; /* READY_NOW, or the wall time from which on it is ready */
+    int64_t delay_ms; /* added to now when ready_ms is READY_NOW */
+    int64_t ttl_ms;   /* TTL_DEFAULT for the queue's own */
+};
+
+#define READY_NOW   INT64_MIN
+#define TTL_DEFAULT (-1)
+
+void draft_fini(struct draft *d);
+
+struct message *message_new(uint64_t seq); /* zeroed, with links for its seq */
+void message_free(struct message *m);
+
+struct message_id message_identity(const struct message *m, uint32_t queue);
+size_t message_memory(const struct message *m); /* bytes of memory it takes */
+
+static inline uint64_t message_seq(const struct message *m)
+{
+    return m->node.tie;
+}
+
+static inline const char *message_payload(const struct message *m)
+{
+    return m->body;
+}
+
+static inline const char *message_metadata(const struct message *m)
+{
+    return m->body + m->payload_len;
+}
+
+static inline const char *message_dedup_key(const struct message *m)
+{
+    return m->body + m->payload_len + m->metadata_len;
+}
+
+static inline size_t message_body_len(const struct message *m)
+{
+    return (size_t)m->payload_len + m->metadata_len + m->dedup_len;
+}
+
+static inline bool message_pending(const struct message *m)
+{
+    return m->state == MESSAGE_SCHEDULED || m->state == MESSAGE_READY;
+}
+
+#endif

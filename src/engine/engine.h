@@ -1,0 +1,270 @@
+/* The engine contract: where messages live. This header alone is enough to write
+ * an engine; memory.c is the smallest one and the runnable specification, and
+ * tests/conformance must not be able to tell any other engine from it.
+ *
+ * Shape. An engine is opened once per process and handed out once per shard.
+ * Everything below is called on that shard's own thread. Operations are
+ * asynchronous: the caller embeds a `struct engine_op`, submits it, and gets it
+ * back through `done`. Blocking client libraries are the engine's private trouble.
+ *
+ *   submit … submit  flush            poll: done, done, …
+ *   └── one group, applied in order ──┘ └── when the group is durable ──┘
+ *
+ * Clocks. The caller passes `now`. Leases run on now.mono_ms; delays, time to live
+ * and everything people see run on now.wall_ms. An engine shared between
+ * machines may use its server's clock instead, and then uses only that.
+ *
+ * Order. Within a level messages stand by (ready_ms, seq). The engine hands out
+ * seq in order of application. What comes back without a delay keeps both.
+ *
+ * Triage guarantees to an engine:
+ *   1. Names, counts and lengths are within limits.h; times within ±TIME_MS_MAX.
+ *   2. An op is not touched between submit and done; its arrays and strings stay.
+ *   3. One thread per engine handle; `now` never goes back in mono_ms.
+ *   4. A plan's steps name slots of the queue's present configuration.
+ *
+ * The engine guarantees back:
+ *   1. Ops take effect in the order of submission, each one wholly or not at all.
+ *   2. `done` fires exactly once per op, from engine_poll, never inside submit, in
+ *      order of submission. With status OK everything the op did is as durable as
+ *      the engine's setting says, and so is everything submitted before it.
+ *   3. A status other than OK and ENGINE_UNAVAILABLE means nothing was changed
+ *      (per item, for verbs that carry items). ENGINE_UNAVAILABLE after submit means unknown:
+ *      the effect is there wholly or not at all after recovery.
+ *   4. At most one unexpired receipt per message; a receipt that is not the newest, or whose lease
+ *      has run out, is refused with RECEIPT_EXPIRED and changes nothing.
+ *   5. Leases, attempts, places, totals and configuration survive a restart of a durable engine.
+ *   6. Foreign errors stop inside: a status, and engine_health() has the words.
+ *   7. The cost of an op does not depend on how many messages wait, are scheduled or are leased. */
+#ifndef TRIAGE_ENGINE_ENGINE_H
+#define TRIAGE_ENGINE_ENGINE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "core/levels.h"
+#include "core/message.h"
+#include "core/policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+struct engine_op;
+
+/* A queue as the layer above sees it: the head of each engine's own struct. Lives from the
+ * QUEUE_SET that created it (or from open) until its QUEUE_DELETE is done. Read only above. */
+struct engine_queue {
+    char name[QUEUE_NAME_MAX + 1];
+    uint32_t id;
+    struct queue_config config;
+    struct queue_view view;
+    uint64_t next_seq; /* the seq the next message will get */
+    void *user;        /* the caller's */
+};
+
+typedef void engine_done(struct engine_op *op);
+
+/* Shows one message, on the caller's thread, before done; borrowed for the call. The body is in
+ * memory. For CLAIM the lease is already in m->delivery. */
+typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
+                          const struct message *m, struct instant now);
+
+/* A queue that changed in a sweep: it may have something for waiting consumers. */
+typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
+
+enum engine_verb {
+    /* queue NULL creates set.name (op->queue is the new handle at done); else changes it. A level in
+     * use that the new configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
+    ENGINE_QUEUE_SET,
+    /* Everything in it goes too. The caller submits nothing more for this queue. */
+    ENGINE_QUEUE_DELETE,
+    /* Stores the drafts of put.items. Per item: OK with the id (deduplicated set when an earlier
+     * message had the key: then that one's id), QUEUE_FULL, UNKNOWN_PRIORITY, STORAGE_FULL. The body
+     * of a stored draft is taken (draft.body is NULL then). */
+    ENGINE_PUT,
+    /* Leases up to claim.plan->want messages by the plan; visit shows each. Each counts an attempt. */
+    ENGINE_CLAIM,
+    /* settle.items by id and receipt. Per item OK, MESSAGE_NOT_FOUND, RECEIPT_EXPIRED; and the state
+     * the message is in now. */
+    ENGINE_ACK,
+    ENGINE_NACK,    /* settle.delay_ms (-1: by the queue's backoff), settle.reason; may end in DEAD */
+    ENGINE_RELEASE, /* back to its place, the attempt not counted */
+    ENGINE_EXTEND,  /* the lease ends settle.lease_ms from now */
+    /* one.id. SCHEDULED or READY only, else NOT_PENDING. */
+    ENGINE_CANCEL,
+    /* one.id in any state, also DEAD, and DONE while history is kept; visit shows it. */
+    ENGINE_GET,
+    /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count says
+     * how many, bulk.more whether to ask again. */
+    ENGINE_PURGE,
+    /* Up to list.limit messages after list.after, in an order of the engine's; list.next continues.
+     * Every message that is neither claimed nor put meanwhile is shown once. */
+    ENGINE_LIST,
+    /* Dead letters by seq, from list.after.seq + 1 on. */
+    ENGINE_DEAD_LIST,
+    /* bulk.ids, or up to bulk.max in order when bulk.id_count is 0 (and seq < bulk.before_seq): DEAD to
+     * READY, at its old place, attempts 0, at bulk.slot unless that is -1. Ids that are not dead are skipped. */
+    ENGINE_DEAD_REDRIVE,
+    /* The same selection; they are gone. */
+    ENGINE_DEAD_DROP,
+    /* Lets time pass for up to sweep.max messages: delays, leases, time to live, history. */
+    ENGINE_SWEEP,
+    ENGINE_VERB_COUNT
+};
+
+struct put_item {
+    struct draft draft;
+    enum status status;
+    bool deduplicated;
+    struct message_id id;
+    int64_t enqueued_ms;
+};
+
+struct settle_item {
+    struct message_id id;
+    uint8_t receipt[RECEIPT_BYTES];
+    enum status status;
+    enum message_state state; /* after a success */
+    int64_t lease_until_ms;   /* EXTEND: wall clock */
+};
+
+/* Where a LIST stands; zero is the start. Opaque above the engine, but printable as three numbers. */
+struct list_cursor {
+    uint32_t phase;
+    uint32_t slot;
+    int64_t ready_ms;
+    uint64_t seq;
+};
+
+struct engine_op {
+    /* Set by the caller. */
+    enum engine_verb verb;
+    struct engine_queue *queue;
+    engine_done *done;
+    engine_visit *visit; /* verbs that show messages */
+    void *user;
+    /* Set by the engine. */
+    enum status status;
+    struct engine_op *next; /* while submitted */
+    union {
+        struct {
+            const char *name;
+            const struct queue_config *config;
+            const char *level_name; /* out: the level that is in use */
+        } set;
+        struct {
+            struct put_item *items;
+            uint32_t count;
+        } put;
+        struct {
+            const struct plan *plan;
+            int64_t lease_ms; /* -1: the queue's own */
+            uint32_t found;   /* out */
+        } claim;
+        struct {
+            struct settle_item *items;
+            uint32_t count;
+            int64_t delay_ms;
+            int64_t lease_ms;
+            const char *reason;
+            uint32_t reason_len;
+        } settle;
+        struct {
+            struct message_id id;
+        } one;
+        struct {
+            struct list_cursor after;
+            uint32_t limit;
+            struct list_cursor next; /* out */
+            uint32_t found;          /* out */
+            bool more;               /* out */
+        } list;
+        struct {
+            const struct message_id *ids;
+            uint32_t id_count;
+            uint32_t max;
+            uint64_t before_seq;
+            int slot;
+            uint32_t count; /* out */
+            bool more;      /* out */
+        } bulk;
+        struct {
+            uint32_t max;
+            engine_touched *touched;
+            bool more; /* out: ask again at once */
+        } sweep;
+    };
+};
+
+enum engine_capability {
+    ENGINE_DURABLE = 1 << 0,   /* survives a restart */
+    ENGINE_LIVE_VIEW = 1 << 1, /* ops apply inside submit; the view is exact from then on */
+    ENGINE_SHARED = 1 << 2,    /* other processes change the same queues */
+};
+
+struct engine_counters {
+    uint64_t ops[ENGINE_VERB_COUNT];
+    uint64_t groups;        /* commits */
+    uint64_t group_ops;     /* ops in them */
+    uint64_t commit_us;     /* time spent committing */
+    uint64_t refills;       /* reads of a tail from disk */
+    uint64_t resident_bytes; /* messages in memory */
+    uint64_t disk_free_bytes;
+};
+
+/* What each engine provides; callers use the wrappers below, which assert and count. */
+struct engine_ops {
+    const char *name;
+    uint32_t capabilities;
+    void (*submit)(struct engine *e, struct engine_op *op, struct instant now);
+    void (*flush)(struct engine *e);
+    uint32_t (*poll)(struct engine *e);
+    int64_t (*next_due_ms)(struct engine *e, struct instant now);
+    struct engine_queue *(*queue_find)(struct engine *e, const char *name, size_t len);
+    struct engine_queue *(*queue_each)(struct engine *e, size_t *at);
+    enum status (*health)(struct engine *e, struct buf *detail);
+    void (*close)(struct engine *shards[], uint32_t shard_count);
+};
+
+/* First member of each engine's struct. */
+struct engine {
+    const struct engine_ops *ops;
+    struct engine_counters counters;
+    uint64_t in_flight; /* submitted and not done */
+};
+
+enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
+
+struct engine_options {
+    const char *kind;     /* "memory", "local" */
+    const char *data_dir; /* local */
+    enum durability durability;
+    int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
+    uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */
+    uint64_t disk_reserve;    /* enqueues are refused below this much free space; 0: the default */
+    /* Called from any thread when engine_poll has something to do. */
+    void (*wake)(void *ctx, uint32_t shard);
+    void *wake_ctx;
+};
+
+/* Opens the store once and hands out one engine per shard, each with the queues that
+ * engine_shard_of() gives it. On failure nothing stays open and `error` has a sentence. */
+MUST_USE enum status engine_open(const struct engine_options *options, uint32_t shard_count,
+                                 struct engine *shards[], struct buf *error);
+void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
+uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
+bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
+
+void engine_submit(struct engine *e, struct engine_op *op, struct instant now);
+void engine_flush(struct engine *e);     /* what was submitted may now be committed */
+uint32_t engine_poll(struct engine *e);  /* fires done for what is durable; returns how many */
+int64_t engine_next_due_ms(struct engine *e, struct instant now); /* ms until a SWEEP; INT64_MAX */
+
+struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len);
+struct engine_queue *engine_queue_each(struct engine *e, size_t *at); /* at starts at 0; NULL ends */
+
+/* OK, STORAGE_FULL (enqueues are refused, the rest goes on) or ENGINE_UNAVAILABLE, with words. */
+enum status engine_health(struct engine *e, struct buf *detail);
+
+#endif
