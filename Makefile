@@ -19,7 +19,7 @@ build-asan: CONFIGURE = CC=clang meson setup build-asan -Dtests=true -Db_sanitiz
 build-tsan: CONFIGURE = CC=clang meson setup build-tsan -Dtests=true -Db_sanitize=thread
 build-fuzz: CONFIGURE = CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
 
-all: setup-build build ## build the server and the client: build/triaged, build/triage
+all: build ## build the server and the client: build/triaged, build/triage
 
 run: setup-run build ## start a server on 127.0.0.1:7420 with ./data
 	@tools/run
@@ -39,16 +39,16 @@ fuzz: setup-fuzz build-fuzz ## search for bad inputs, FUZZ_SECONDS=60 for each t
 format: setup-format ## lay out the C code
 	@clang-format -i $(SOURCES)
 
-check-format: setup-format ## say where `make format` would change something
-	@clang-format --dry-run -Werror $(SOURCES)
+check-format: setup-format ## name the files that `make format` would change
+	@! clang-format --dry-run $(SOURCES) 2>&1 | \
+	    sed -n 's/:.*warning:.*/: needs make format/p' | uniq | grep .
 
 install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
 	install -D -m 755 -t $(DESTDIR)$(bindir) build/triaged build/triage
-	install -d $(DESTDIR)$(unitdir) $(DESTDIR)$(sysconfdir)/triage
-	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service \
-	    >$(DESTDIR)$(unitdir)/triaged.service
+	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service | \
+	    install -D -m 644 /dev/stdin $(DESTDIR)$(unitdir)/triaged.service
 	test -e $(DESTDIR)$(sysconfdir)/triage/triage.conf || \
-	    install -m 644 packaging/triage.conf $(DESTDIR)$(sysconfdir)/triage/triage.conf
+	    install -D -m 644 -t $(DESTDIR)$(sysconfdir)/triage packaging/triage.conf
 
 clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-fuzz
@@ -56,6 +56,8 @@ clean: ## remove what was built
 help: ## list these
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
+build: setup-build
+build-asan build-tsan build-fuzz: setup-fuzz
 build build-asan build-tsan build-fuzz:
 	@test -f $@/build.ninja || $(CONFIGURE)
 	@ninja -C $@
@@ -63,5 +65,6 @@ build build-asan build-tsan build-fuzz:
 setup-%:
 	@tools/setup $*
 
+.NOTPARALLEL:
 .PHONY: all run test bench soak fuzz format check-format install clean help
 .PHONY: build build-asan build-tsan build-fuzz

@@ -591,12 +591,14 @@ bool json_double(const struct json_token *t, double *out)
     return true;
 }
 
-/* What follows the backslash for each byte that needs one; 'u' for the long form. */
-static const char escapes[256] = {
-    'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', 'b',         't',           'n', 'u',
-    'f', 'r', 'u', 'u', 'u', 'u', 'u', 'u', 'u',         'u',           'u', 'u',
-    'u', 'u', 'u', 'u', 'u', 'u', 'u', 'u', ['"'] = '"', ['\\'] = '\\',
-};
+/* What follows the backslash: 'u' for the long form, 0 when the byte needs none. */
+static char escape_of(unsigned char c)
+{
+    static const char controls[] = "uuuuuuuubtnufruuuuuuuuuuuuuuuuuu"; /* 0x00 to 0x1f */
+    if (c < 0x20)
+        return controls[c];
+    return c == '"' || c == '\\' ? (char)c : 0;
+}
 
 void json_put_string(struct buf *out, const char *s, size_t len)
 {
@@ -606,7 +608,7 @@ void json_put_string(struct buf *out, const char *s, size_t len)
     size_t from = 0;
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)s[i];
-        char escape = escapes[c];
+        char escape = escape_of(c);
         if (escape == 0)
             continue;
         buf_put(out, s + from, i - from);

@@ -40,8 +40,8 @@ extern const char *const loadgen_mix_names[LOADGEN_MIX_COUNT];
 
 struct loadgen_config {
     const struct loadgen_driver *driver;
-    const char *host;
-    const char *port;
+    char host[256];
+    char port[8];
     const char *path;  /* of the URL, "/" when it has none */
     const char *queue; /* name, or prefix of the names when there are several queues */
     enum loadgen_mix mix;
@@ -128,7 +128,7 @@ extern const struct loadgen_driver loadgen_beanstalk;
 struct loadgen_op_report {
     uint64_t operations; /* answered without a refusal */
     uint64_t messages;
-    struct hist latency_us;
+    struct loadgen_hist latency_us;
 };
 
 struct loadgen_report {
@@ -138,14 +138,14 @@ struct loadgen_report {
     uint64_t empty;     /* claims that found nothing */
     uint64_t refused[LOADGEN_STATUS_MAX];
     uint64_t lost_connections;
-    uint64_t unanswered;                  /* requests given up at the end of the run */
+    uint64_t unanswered; /* requests given up at the end of the run */
     char first_refusal[LOADGEN_ERROR_MAX];
     uint64_t own_cpu_ns;
     int64_t server_cpu_ns; /* -1 when unknown */
     /* Poll only. */
-    struct hist delivery_us;  /* from sending a message to the answer that carries it */
-    int64_t waiting;          /* consumers the server counted before the first message; -1 unknown */
-    uint64_t extra_wakeups;   /* polls answered early without the one message under way */
+    struct loadgen_hist delivery_us; /* from sending a message to the answer that carries it */
+    int64_t waiting;        /* consumers the server counted before the first message; -1 unknown */
+    uint64_t extra_wakeups; /* polls answered early without the one message under way */
     char error[LOADGEN_ERROR_MAX]; /* why the run failed */
 };
 
@@ -158,15 +158,16 @@ typedef void loadgen_progress_fn(void *context, const struct loadgen_report *so_
 bool loadgen_run(const struct loadgen_config *config, loadgen_progress_fn *progress, void *context,
                  struct loadgen_report *report);
 
-/* The driver and the parts of SCHEME://HOST[:PORT][/PATH], in memory the config then owns for the
- * life of the process. False with a reason in error. */
+/* The driver and the parts of SCHEME://HOST[:PORT][/PATH]; the path is borrowed from url. False
+ * with a reason in error. */
 bool loadgen_target_parse(struct loadgen_config *config, const char *url,
                           char error[LOADGEN_ERROR_MAX]);
 
 /* The parts below are shared by the files of the load generator. */
 
 /* `count` texts of payload_len letters and digits, one after the other, random but the same in
- * every run, so that no server wins by compression and all see the same bytes. Owned by the caller. */
+ * every run, so that no server wins by compression and all see the same bytes. Owned by the caller.
+ */
 char *loadgen_payloads(uint32_t count, uint32_t payload_len);
 
 /* How many different requests of this size a driver prepares: enough to be no use to a compressor,

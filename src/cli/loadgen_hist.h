@@ -6,24 +6,25 @@
 
 #include <stdint.h>
 
-#define HIST_SUB_BITS 7  /* 128 buckets for each power of two */
-#define HIST_MAX_BITS 36 /* larger values land in the last bucket */
-#define HIST_BUCKETS  ((HIST_MAX_BITS - HIST_SUB_BITS + 1) << HIST_SUB_BITS)
+#define LOADGEN_HIST_SUB_BITS 7  /* 128 buckets for each power of two */
+#define LOADGEN_HIST_MAX_BITS 36 /* larger values land in the last bucket */
+#define LOADGEN_HIST_BUCKETS                                                                       \
+    ((LOADGEN_HIST_MAX_BITS - LOADGEN_HIST_SUB_BITS + 1) << LOADGEN_HIST_SUB_BITS)
 
 /* A zeroed struct is an empty histogram. */
-struct hist {
+struct loadgen_hist {
     uint64_t count;
     uint64_t sum;
     uint64_t max; /* exact */
-    uint64_t buckets[HIST_BUCKETS];
+    uint64_t buckets[LOADGEN_HIST_BUCKETS];
 };
 
-void hist_add(struct hist *h, uint64_t value);
+void loadgen_hist_add(struct loadgen_hist *h, uint64_t value);
 
-/* The value that `share` (0 to 1) of all values do not exceed, at most one bucket too high and never
- * above max; 0 when empty. */
-uint64_t hist_quantile(const struct hist *h, double share);
+/* The value that `share` (0 to 1) of all values do not exceed, at most one bucket too high and
+ * never above max; 0 when empty. */
+uint64_t loadgen_hist_quantile(const struct loadgen_hist *h, double share);
 
-double hist_mean(const struct hist *h);
+double loadgen_hist_mean(const struct loadgen_hist *h);
 
 #endif

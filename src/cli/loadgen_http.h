@@ -4,7 +4,9 @@
 
 #include <stddef.h>
 
-struct http_answer {
+struct loadgen_answer;
+
+struct loadgen_http_answer {
     int status;
     const char *body; /* borrowed */
     size_t body_len;
@@ -12,6 +14,9 @@ struct http_answer {
 
 /* Bytes of the whole answer at the front of data; LOADGEN_MORE, or LOADGEN_GARBAGE for what is
  * neither HTTP/1.1 nor framed by Content-Length. */
-size_t http_answer_decode(const char *data, size_t len, struct http_answer *answer);
+size_t loadgen_http_decode(const char *data, size_t len, struct loadgen_http_answer *answer);
+
+/* The same for a caller that only needs the length. */
+size_t loadgen_http_complete(const char *data, size_t len);
 
 #endif

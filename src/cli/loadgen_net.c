@@ -38,10 +38,12 @@ static int connect_address(const struct addrinfo *address)
     set_timeouts(fd, TALK_SECONDS_MAX);
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    /* Where BBR is the default it paces with timers, which loopback does not need. */
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     return fd;
 }
 
-int net_connect(const struct loadgen_config *config, char *error, size_t error_size)
+int loadgen_connect(const struct loadgen_config *config, char *error, size_t error_size)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found;
@@ -74,8 +76,8 @@ static bool send_all(int fd, const char *data, size_t len)
     return true;
 }
 
-bool net_talk(int fd, const char *request, size_t request_len, net_complete_fn *complete,
-              struct buf *reply)
+bool loadgen_talk(int fd, const char *request, size_t request_len, loadgen_complete_fn *complete,
+                  struct buf *reply)
 {
     buf_clear(reply);
     if (!send_all(fd, request, request_len))
@@ -93,7 +95,7 @@ bool net_talk(int fd, const char *request, size_t request_len, net_complete_fn *
     return whole != LOADGEN_GARBAGE;
 }
 
-bool net_files_reserve(uint32_t files)
+bool loadgen_files_reserve(uint32_t files)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
@@ -106,7 +108,7 @@ bool net_files_reserve(uint32_t files)
 
 /* The process clock counts nanoseconds; /proc/PID/stat has the same sum in ticks of 10 ms, too
  * coarse for a run of a thousand claims. */
-int64_t net_process_cpu_ns(pid_t pid)
+int64_t loadgen_process_cpu_ns(pid_t pid)
 {
     clockid_t clock;
     struct timespec t;

@@ -10,19 +10,20 @@
 
 struct loadgen_config;
 
-/* A connected blocking socket with TCP_NODELAY, or -1 with the reason in error. Waits 5 s at most. */
-int net_connect(const struct loadgen_config *config, char *error, size_t error_size);
+/* A connected blocking socket with TCP_NODELAY, or -1 with the reason in error. Waits 5 s at most.
+ */
+int loadgen_connect(const struct loadgen_config *config, char *error, size_t error_size);
 
 /* Sends request and reads until `complete` (the length of a whole answer, or 0) is satisfied; the
  * answer is left in reply. False when the connection ends, is silent for 10 s or talks garbage. */
-typedef size_t net_complete_fn(const char *data, size_t len);
-bool net_talk(int fd, const char *request, size_t request_len, net_complete_fn *complete,
-              struct buf *reply);
+typedef size_t loadgen_complete_fn(const char *data, size_t len);
+bool loadgen_talk(int fd, const char *request, size_t request_len, loadgen_complete_fn *complete,
+                  struct buf *reply);
 
 /* Raises the limit of open files as far as allowed; true when `files` fit. */
-bool net_files_reserve(uint32_t files);
+bool loadgen_files_reserve(uint32_t files);
 
 /* CPU time of a process with all its threads, living and dead; -1 when there is no such process. */
-int64_t net_process_cpu_ns(pid_t pid);
+int64_t loadgen_process_cpu_ns(pid_t pid);
 
 #endif

@@ -45,6 +45,7 @@
 #include "core/levels.h"
 #include "core/message.h"
 #include "core/policy.h"
+#include "core/queue.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -113,22 +114,6 @@ enum engine_verb {
     ENGINE_VERB_COUNT
 };
 
-struct put_item {
-    struct draft draft;
-    enum status status;
-    bool deduplicated;
-    struct message_id id;
-    int64_t enqueued_ms;
-};
-
-struct settle_item {
-    struct message_id id;
-    uint8_t receipt[RECEIPT_BYTES];
-    enum status status;
-    enum message_state state; /* after a success */
-    int64_t lease_until_ms;   /* EXTEND: wall clock */
-};
-
 /* Where a LIST stands; zero is the start. Opaque above the engine, but printable as three numbers. */
 struct list_cursor {
     uint32_t phase;
@@ -186,6 +171,7 @@ struct engine_op {
             uint32_t max;
             uint64_t before_seq;
             int slot;
+            struct list_cursor cursor; /* the engine's, from one ask to the next; zero at first */
             uint32_t count; /* out */
             bool more;      /* out */
         } bulk;
@@ -263,6 +249,11 @@ int64_t engine_next_due_ms(struct engine *e, struct instant now); /* ms until a 
 
 struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len);
 struct engine_queue *engine_queue_each(struct engine *e, size_t *at); /* at starts at 0; NULL ends */
+
+/* For engines: every engine file offers one of these, and reports each op through engine_finish. */
+typedef enum status engine_opener(const struct engine_options *options, uint32_t shard_count,
+                                  struct engine *shards[], struct buf *error);
+void engine_finish(struct engine *e, struct engine_op *op);
 
 /* OK, STORAGE_FULL (enqueues are refused, the rest goes on) or ENGINE_UNAVAILABLE, with words. */
 enum status engine_health(struct engine *e, struct buf *detail);

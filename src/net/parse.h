@@ -59,13 +59,15 @@ MUST_USE enum status parse_head(struct parse_head *head, const char *data, size_
 
 /* A chunked body on its way in. All zero at the start. */
 struct parse_chunks {
-    int state;
+    int state; /* private to parse.c */
+    unsigned digits;
     uint64_t size;  /* of the chunk under way, then what is left of it */
     size_t decoded; /* bytes of body so far */
     bool done;
 };
 
-/* Decodes data[0, len) over itself: the body's bytes end up at the front of `data`, `*made` of them.
+/* Decodes data[0, len) over itself: the body's bytes end up at the front of `data`, `*made` of
+ * them.
  * `*used` is len, or less when the body ended before that. Refuses chunk extensions, trailers, and
  * a chunk that takes the body past `body_max` as soon as its size is known. */
 MUST_USE enum status parse_chunks(struct parse_chunks *chunks, char *data, size_t len,

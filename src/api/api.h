@@ -1,0 +1,48 @@
+/* The HTTP contract on top of the broker: routes, handlers by resource, problem
+ * documents. One `struct api` per net thread; all its functions run there, except
+ * what a request does while it visits the shard that owns its queue. */
+#ifndef TRIAGE_API_API_H
+#define TRIAGE_API_API_H
+
+#include "base/status.h"
+#include "net/server.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct api;
+struct auth_table;
+struct broker;
+struct broker_port;
+struct rate;
+
+/* The numbers of all net threads together. */
+typedef void api_http_counters(void *ctx, struct http_counters *sum);
+
+/* Everything is borrowed for the life of the api, and shared between the threads. */
+struct api_options {
+    struct broker *broker;
+    const char *version;
+    const char *engine;     /* "local" */
+    const char *durability; /* "fsync" */
+    int64_t started_ms;     /* wall clock */
+    const char *openapi;    /* text of openapi.yaml; NULL: not served */
+    size_t openapi_len;
+    const atomic_bool *draining;    /* NULL: never */
+    const struct auth_table *auth;  /* NULL: everybody may do everything */
+    struct rate *rate;              /* NULL: no limit; for requests without a token */
+    api_http_counters *http_counters; /* NULL: left out of /metrics */
+    void *http_counters_ctx;
+};
+
+struct api *api_new(struct broker_port *port, const struct api_options *options);
+void api_free(struct api *api); /* nothing under way; NULL is fine */
+
+/* The hooks of net/server.h; ctx is the api. */
+http_handler api_handle;
+http_body_limit api_body_limit;
+http_problem api_problem;
+
+#endif

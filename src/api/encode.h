@@ -1,0 +1,29 @@
+/* Messages and their parts as JSON. Any thread: what a claim shows is written on
+ * the thread of the shard that owns the queue. */
+#ifndef TRIAGE_API_ENCODE_H
+#define TRIAGE_API_ENCODE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+
+void encode_time(struct buf *out, int64_t wall_ms);     /* with its quotes */
+void encode_seconds(struct buf *out, int64_t ms);       /* 1.5 */
+void encode_number(struct buf *out, double value);      /* as short as it stays exact */
+void encode_priority(struct buf *out, const struct level *level); /* its number, or its name */
+void encode_priority_key(struct buf *out, const struct level *level); /* the same as a JSON string */
+void encode_id(struct buf *out, const struct message_id *id);         /* with its quotes */
+
+/* One object each. */
+void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m);
+void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
+                    struct instant now);
+void encode_dead(struct buf *out, const struct engine_queue *q, const struct message *m);
+void encode_exported(struct buf *out, const struct engine_queue *q,
+                     const struct message *m); /* on one line */
+
+/* No message takes more than this: every byte escaped, and room for the rest. */
+#define ENCODED_MESSAGE_MAX                                                                        \
+    (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + REASON_MAX + 2 * LEVEL_NAME_MAX) + 1024)
+
+#endif

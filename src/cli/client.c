@@ -1,0 +1,247 @@
+#include "cli/client.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#ifndef TRIAGE_VERSION
+#define TRIAGE_VERSION "dev"
+#endif
+
+#define CONNECT_MS_MAX 5000
+#define SILENCE_S_MAX  60      /* without a single byte, beyond what was agreed */
+#define TOKENS_MAX     2000000 /* of an answer; the largest list has a thousand messages */
+
+static size_t on_body(char *data, size_t size, size_t count, void *ctx)
+{
+    struct call *c = ctx;
+    buf_put(&c->answer, data, size * count);
+    return size * count;
+}
+
+static size_t on_header(char *line, size_t size, size_t count, void *ctx)
+{
+    static const char name[] = "x-next-cursor:";
+    struct call *c = ctx;
+    size_t len = size * count;
+    if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0) {
+        size_t from = strlen(name), to = len;
+        while (from < to && line[from] == ' ')
+            from++;
+        while (to > from && (line[to - 1] == '\r' || line[to - 1] == '\n' || line[to - 1] == ' '))
+            to--;
+        buf_clear(&c->cursor);
+        buf_put(&c->cursor, line + from, to - from);
+    }
+    return len;
+}
+
+/* A connection must not leak into the commands of `work`: a command that outlives us would hold a
+ * waiting claim open, and with it the message that the server picks for it. */
+static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    (void)ctx;
+    (void)purpose;
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+void call_init(struct call *c)
+{
+    *c = (struct call){.easy = curl_easy_init()};
+    if (c->easy == NULL)
+        abort();
+    json_init(&c->doc);
+}
+
+void call_fini(struct call *c)
+{
+    curl_easy_cleanup(c->easy);
+    curl_slist_free_all(c->headers);
+    buf_fini(&c->url);
+    buf_fini(&c->body);
+    buf_fini(&c->answer);
+    buf_fini(&c->cursor);
+    json_fini(&c->doc);
+}
+
+void call_begin(struct call *c, const struct cli *cli)
+{
+    curl_easy_reset(c->easy);
+    curl_slist_free_all(c->headers);
+    c->headers = NULL;
+    buf_clear(&c->url);
+    buf_clear(&c->body);
+    buf_clear(&c->answer);
+    buf_clear(&c->cursor);
+    c->wait_seconds = 0;
+    c->http = 0;
+    c->is_json = false;
+    c->server = cli->server;
+    buf_puts(&c->url, cli->server);
+}
+
+static void put_encoded(struct buf *url, const char *s)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    for (; *s; s++) {
+        unsigned char byte = (unsigned char)*s;
+        if (strchr(plain, *s) != NULL) {
+            buf_putc(url, *s);
+        } else {
+            char text[3] = {'%', digits[byte >> 4], digits[byte & 15]};
+            buf_put(url, text, sizeof(text));
+        }
+    }
+}
+
+void call_path(struct call *c, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    for (const char *at = fmt; *at; at++) {
+        if (at[0] == '%' && at[1] == 's') {
+            put_encoded(&c->url, va_arg(args, const char *));
+            at++;
+        } else {
+            buf_putc(&c->url, *at);
+        }
+    }
+    va_end(args);
+}
+
+void call_query(struct call *c, const char *name, const char *value)
+{
+    size_t server_len = strlen(c->server);
+    bool more = memchr(c->url.data + server_len, '?', c->url.len - server_len) != NULL;
+    buf_putc(&c->url, more ? '&' : '?');
+    buf_puts(&c->url, name);
+    buf_putc(&c->url, '=');
+    put_encoded(&c->url, value);
+}
+
+void call_header(struct call *c, const char *name, const char *value)
+{
+    struct buf line = {0};
+    buf_printf(&line, "%s: %s", name, value);
+    c->headers = curl_slist_append(c->headers, buf_cstr(&line));
+    buf_fini(&line);
+}
+
+void call_arm(struct call *c, const char *method, const char *type)
+{
+    CURL *e = c->easy;
+    c->curl_error[0] = '\0';
+    curl_easy_setopt(e, CURLOPT_URL, buf_cstr(&c->url));
+    curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(e, CURLOPT_USERAGENT, "triage/" TRIAGE_VERSION);
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->curl_error);
+    curl_easy_setopt(e, CURLOPT_PRIVATE, c);
+    curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
+    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(e, CURLOPT_WRITEDATA, c);
+    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(e, CURLOPT_HEADERDATA, c);
+    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS_MAX);
+    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, c->wait_seconds + SILENCE_S_MAX);
+    if (type != NULL || strcmp(method, "POST") == 0) {
+        curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body.len > 0 ? c->body.data : "");
+        curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)c->body.len);
+        call_header(c, "Expect", "");                     /* no waiting for 100 Continue */
+        call_header(c, "Content-Type", type ? type : ""); /* else curl would invent one */
+    }
+    curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
+}
+
+void call_finish(struct call *c, CURLcode result)
+{
+    c->result = result;
+    c->http = 0;
+    if (result == CURLE_OK)
+        curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &c->http);
+    c->is_json = c->http != 0 && c->answer.len > 0 &&
+                 json_parse(&c->doc, c->answer.data, c->answer.len, TOKENS_MAX);
+}
+
+bool call_succeeded(const struct call *c)
+{
+    return c->http >= 200 && c->http < 300;
+}
+
+static const struct json_token *get_string(const struct json_doc *doc, uint32_t at, const char *key)
+{
+    const struct json_token *t = json_get(doc, at, key);
+    return t != NULL && t->type == JSON_STRING ? t : NULL;
+}
+
+static void put_part(struct buf *out, const char *before, const struct json_token *t)
+{
+    if (t == NULL || t->len == 0)
+        return;
+    buf_puts(out, before);
+    buf_put(out, t->str, t->len);
+}
+
+/* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (field /priority) */
+void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
+{
+    static const char urn[] = "urn:triage:";
+    int64_t status;
+    if (json_i64(json_get(doc, at, "status"), &status))
+        http = (long)status;
+    buf_printf(out, "%ld", http);
+    const struct json_token *type = get_string(doc, at, "type");
+    if (type != NULL) {
+        size_t skip = 0;
+        if (type->len > strlen(urn) && memcmp(type->str, urn, strlen(urn)) == 0)
+            skip = strlen(urn);
+        buf_putc(out, ' ');
+        buf_put(out, type->str + skip, type->len - skip);
+    }
+    put_part(out, ": ", get_string(doc, at, "title"));
+    put_part(out, ": ", get_string(doc, at, "detail"));
+    const struct json_token *field = get_string(doc, at, "field");
+    if (field != NULL) {
+        put_part(out, " (field ", field);
+        buf_putc(out, ')');
+    }
+}
+
+bool call_is(const struct call *c, const char *problem_name)
+{
+    char urn[80];
+    snprintf(urn, sizeof(urn), "urn:triage:%s", problem_name);
+    return c->is_json && json_is(json_get(&c->doc, 0, "type"), urn);
+}
+
+int call_complain(const struct call *c)
+{
+    if (c->http == 0) {
+        const char *why = c->curl_error[0] ? c->curl_error : curl_easy_strerror(c->result);
+        cli_complain("%s does not answer: %s", c->server, why);
+        return CLI_UNREACHED;
+    }
+    struct buf text = {0};
+    if (c->is_json)
+        problem_print(&c->doc, 0, c->http, &text);
+    else
+        buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
+                   c->server);
+    cli_complain("%s", buf_cstr(&text));
+    buf_fini(&text);
+    return CLI_REFUSED;
+}
+
+int call_run(struct call *c, const char *method, const char *type)
+{
+    call_arm(c, method, type);
+    call_finish(c, curl_easy_perform(c->easy));
+    return call_succeeded(c) ? CLI_DONE : call_complain(c);
+}

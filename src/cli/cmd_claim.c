@@ -1,0 +1,169 @@
+/* claim: take messages by hand, or in a script that reads lines. */
+#include "cli/args.h"
+#include "cli/client.h"
+#include "cli/out.h"
+#include "cli/payload.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct claim_options {
+    int64_t max, wait_ms, visibility_ms;
+    const char *min_priority;
+    bool ack;
+};
+
+static void claim_body(const struct claim_options *o, struct buf *json)
+{
+    buf_putc(json, '{');
+    if (o->max != ARG_UNSET) {
+        member_put(json, "max");
+        buf_put_i64(json, o->max);
+    }
+    if (o->wait_ms != ARG_UNSET)
+        member_put_seconds(json, "wait_seconds", o->wait_ms);
+    if (o->min_priority)
+        member_put_priority(json, "min_priority", o->min_priority);
+    if (o->visibility_ms != ARG_UNSET)
+        member_put_seconds(json, "visibility_timeout_seconds", o->visibility_ms);
+    buf_putc(json, '}');
+}
+
+static void print_field(const struct json_doc *doc, uint32_t message, const char *name)
+{
+    const struct json_token *t = json_get(doc, message, name);
+    if (t != NULL && t->type == JSON_STRING)
+        printf("%.*s\t", (int)t->len, t->str);
+    else
+        printf("%.*s\t", t ? (int)t->raw_len : 1, t ? t->raw : "-");
+}
+
+/* Bytes go to a file or a pipe as they are, but not to a terminal. */
+static void print_message(const struct json_doc *doc, uint32_t message)
+{
+    static const char *const fields[] = {"message_id", "priority", "attempt", "receipt_handle"};
+    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
+        print_field(doc, message, fields[i]);
+    const struct json_token *bytes = json_get(doc, message, "payload_base64");
+    if (bytes != NULL && isatty(STDOUT_FILENO)) {
+        printf("base64:%.*s\n", (int)bytes->len, bytes->str);
+        return;
+    }
+    struct buf payload = {0};
+    payload_get(doc, message, &payload);
+    fwrite(payload.data, 1, payload.len, stdout);
+    if (payload.len == 0 || payload.data[payload.len - 1] != '\n')
+        putchar('\n');
+    buf_fini(&payload);
+}
+
+static void put_receipts(struct buf *json, const struct json_doc *doc, uint32_t messages)
+{
+    buf_puts(json, "{\"receipts\":[");
+    for (uint32_t i = json_first(doc, messages); i; i = json_next(doc, messages, i)) {
+        const struct json_token *id = json_get(doc, i, "message_id");
+        const struct json_token *receipt = json_get(doc, i, "receipt_handle");
+        if (id == NULL || receipt == NULL)
+            continue;
+        if (json->data[json->len - 1] == '}')
+            buf_putc(json, ',');
+        buf_printf(json, "{\"message_id\":%.*s,\"receipt_handle\":%.*s}", (int)id->raw_len, id->raw,
+                   (int)receipt->raw_len, receipt->raw);
+    }
+    buf_puts(json, "]}");
+}
+
+static int ack_results(const struct call *c)
+{
+    int status = CLI_DONE;
+    const struct json_token *results = json_get(&c->doc, 0, "results");
+    uint32_t at = results ? (uint32_t)(results - c->doc.tokens) : 0;
+    for (uint32_t i = at ? json_first(&c->doc, at) : 0; i; i = json_next(&c->doc, at, i)) {
+        const struct json_token *error = json_get(&c->doc, i, "error");
+        if (error == NULL || error->type != JSON_OBJECT)
+            continue;
+        struct buf text = {0};
+        problem_print(&c->doc, (uint32_t)(error - c->doc.tokens), c->http, &text);
+        cli_complain("%s", buf_cstr(&text));
+        buf_fini(&text);
+        status = CLI_REFUSED;
+    }
+    return status;
+}
+
+/* What could not be printed is not acked: it comes back when its lease ends. */
+static int ack_all(const struct cli *cli, const char *queue, const struct json_doc *doc,
+                   uint32_t messages)
+{
+    if (fflush(stdout) != 0) {
+        cli_complain("nothing acked, the output cannot be written: %s", strerror(errno));
+        return CLI_REFUSED;
+    }
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s/messages/ack", queue);
+    put_receipts(&c.body, doc, messages);
+    int status = call_run(&c, "POST", TYPE_JSON);
+    if (status == CLI_DONE && c.is_json)
+        status = ack_results(&c);
+    call_fini(&c);
+    return status;
+}
+
+static int claim(const struct claim_options *o, const char *queue, const struct cli *cli)
+{
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s/messages/claim", queue);
+    claim_body(o, &c.body);
+    c.wait_seconds = o->wait_ms == ARG_UNSET ? 0 : (long)(o->wait_ms / 1000);
+    int status = call_run(&c, "POST", TYPE_JSON);
+    const struct json_token *messages = NULL;
+    if (status == CLI_DONE && c.is_json)
+        messages = json_get(&c.doc, 0, "messages");
+    if (status == CLI_DONE && cli->json)
+        out_document(&c.answer);
+    if (messages != NULL) {
+        uint32_t at = (uint32_t)(messages - c.doc.tokens);
+        for (uint32_t i = json_first(&c.doc, at); i && !cli->json; i = json_next(&c.doc, at, i))
+            print_message(&c.doc, i);
+        if (messages->count == 0)
+            cli_complain("nothing to claim in %s", queue);
+        else if (o->ack)
+            status = ack_all(cli, queue, &c.doc, at);
+    }
+    call_fini(&c);
+    return status;
+}
+
+int cmd_claim(int argc, char **argv, const struct cli *cli)
+{
+    struct claim_options o = {.max = ARG_UNSET, .wait_ms = ARG_UNSET, .visibility_ms = ARG_UNSET};
+    const struct arg_option options[] = {
+        {"max", 'n', ARG_INT, &o.max, "N", "at most so many messages (1 to 100)"},
+        {"wait", 'w', ARG_DURATION, &o.wait_ms, "20s", "wait so long for a first message"},
+        {"min-priority", 0, ARG_TEXT, &o.min_priority, "P", "this level and more urgent ones"},
+        {"visibility", 0, ARG_DURATION, &o.visibility_ms, "30s", "how long the claim holds"},
+        {"ack", 0, ARG_FLAG, &o.ack, NULL, "ack at once, after printing"},
+        {0},
+    };
+    const struct arg_spec spec = {
+        "claim QUEUE [options]",
+        "Takes the most urgent messages. Prints one line for each, with tabs between: id,\n"
+        "priority, attempt, receipt, payload. Nothing there: no output, exit status 0.",
+        "  triage claim mail\n"
+        "  triage claim mail --max 10 --wait 20s --min-priority 7\n"
+        "  triage claim mail --wait 20s | while IFS=$'\\t' read -r id prio attempt receipt body; "
+        "do\n"
+        "      deliver \"$body\" && triage ack mail \"$id\" \"$receipt\"; done\n",
+        options,
+        1,
+        1};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    return status == ARGS_GO ? claim(&o, ops.items[0], cli) : status;
+}

@@ -1,0 +1,166 @@
+/* The verbs of dead: look at the dead letters of a queue, bring them back, drop them. */
+#include "cli/args.h"
+#include "cli/client.h"
+#include "cli/list.h"
+#include "cli/out.h"
+#include "cli/payload.h"
+
+#include <stdio.h>
+
+static int dead_list(int argc, char **argv, const struct cli *cli)
+{
+    struct list_options o = {.limit = ARG_UNSET};
+    const struct arg_option options[] = {
+        {"limit", 0, ARG_INT, &o.limit, "N", "at most so many; without it all"},
+        {"after", 0, ARG_TEXT, &o.after, "ID", "only those behind this one"},
+        {0},
+    };
+    const struct arg_spec spec = {"dead list QUEUE [--limit N]",
+                                  "Lists the dead letters of a queue with the reasons.",
+                                  "  triage dead list mail\n"
+                                  "  triage dead list mail --limit 10 --json\n",
+                                  options,
+                                  1,
+                                  1};
+    static const char *const columns[] = {"message_id", "priority", "attempts",
+                                          "died_at",    "reason",   NULL};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    return list_print(cli, "/v1/queues/%s/dead", ops.items[0], &o, columns);
+}
+
+static int dead_show(int argc, char **argv, const struct cli *cli)
+{
+    const struct arg_spec spec = {"dead show QUEUE ID",
+                                  "Everything about one dead letter, with its payload.",
+                                  "  triage dead show mail msg_01\n",
+                                  NULL,
+                                  2,
+                                  2};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s/dead/%s", ops.items[0], ops.items[1]);
+    status = call_run(&c, "GET", NULL);
+    if (status == CLI_DONE)
+        out_answer(&c, cli);
+    call_fini(&c);
+    return status;
+}
+
+static void put_number(struct buf *json, const char *name, int64_t value)
+{
+    if (value == ARG_UNSET)
+        return;
+    member_put(json, name);
+    buf_put_i64(json, value);
+}
+
+static void put_ids(struct buf *json, const struct operands *ops)
+{
+    if (ops->count < 2)
+        return;
+    member_put(json, "ids");
+    for (int i = 1; i < ops->count; i++) {
+        buf_putc(json, i == 1 ? '[' : ',');
+        json_put_cstr(json, ops->items[i]);
+    }
+    buf_putc(json, ']');
+}
+
+static int dead_redrive(int argc, char **argv, const struct cli *cli)
+{
+    int64_t max = ARG_UNSET, per_second = ARG_UNSET;
+    const char *priority = NULL;
+    const struct arg_option options[] = {
+        {"max", 0, ARG_INT, &max, "N", "at most so many"},
+        {"per-second", 0, ARG_INT, &per_second, "N", "not faster than this"},
+        {"priority", 'p', ARG_TEXT, &priority, "P", "with this priority; else they keep theirs"},
+        {0},
+    };
+    const struct arg_spec spec = {
+        "dead redrive QUEUE [ID ...] [--max N] [--per-second N] [--priority P]",
+        "Makes dead letters ready again, their attempts counted from 0: the named ones, or all.",
+        "  triage dead redrive mail --max 100 --per-second 10\n"
+        "  triage dead redrive mail msg_01 msg_02 --priority 9\n",
+        options,
+        1,
+        -1};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s/dead/redrive", ops.items[0]);
+    buf_putc(&c.body, '{');
+    put_ids(&c.body, &ops);
+    put_number(&c.body, "max", max);
+    put_number(&c.body, "per_second", per_second);
+    if (priority)
+        member_put_priority(&c.body, "priority", priority);
+    buf_putc(&c.body, '}');
+    status = call_run(&c, "POST", TYPE_JSON);
+    if (status == CLI_DONE)
+        out_answer(&c, cli);
+    call_fini(&c);
+    return status;
+}
+
+static int dead_purge(int argc, char **argv, const struct cli *cli)
+{
+    bool yes = false;
+    const struct arg_option options[] = {
+        {"yes", 'y', ARG_FLAG, &yes, NULL, "do not ask"},
+        {"force", 0, ARG_FLAG, &yes, NULL, "the same"},
+        {0},
+    };
+    const struct arg_spec spec = {"dead purge QUEUE [ID ...] [--yes]",
+                                  "Drops dead letters for good: the named ones, or all.",
+                                  "  triage dead purge mail --yes\n"
+                                  "  triage dead purge mail msg_01\n",
+                                  options,
+                                  1,
+                                  -1};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    bool all = ops.count == 1;
+    if (!yes &&
+        !cli_confirm(all ? "Drop all dead letters of %s?" : "Drop these dead letters of %s?",
+                     ops.items[0]))
+        return CLI_REFUSED;
+    struct call c;
+    call_init(&c);
+    status = CLI_DONE;
+    for (int i = all ? 0 : 1; status == CLI_DONE && i < ops.count; i++) {
+        call_begin(&c, cli);
+        call_path(&c, "/v1/queues/%s/dead/%s", ops.items[0], all ? "purge" : ops.items[i]);
+        status = call_run(&c, all ? "POST" : "DELETE", NULL);
+        if (status == CLI_DONE)
+            out_answer(&c, cli);
+    }
+    call_fini(&c);
+    return status;
+}
+
+static const struct cli_verb dead_verbs[] = {
+    {"list", "with the reasons", dead_list},
+    {"show", "one of them, with its payload", dead_show},
+    {"redrive", "make them ready again", dead_redrive},
+    {"purge", "drop them for good", dead_purge},
+    {NULL, NULL, NULL},
+};
+
+int cmd_dead(int argc, char **argv, const struct cli *cli)
+{
+    return cli_run_verb(dead_verbs, argc, argv, cli);
+}

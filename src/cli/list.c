@@ -1,0 +1,76 @@
+#include "cli/list.h"
+
+#include "base/limits.h"
+#include "cli/args.h"
+#include "cli/client.h"
+#include "cli/out.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The list is the document's only array, whatever its name. */
+static uint32_t find_array(const struct json_doc *doc)
+{
+    for (uint32_t i = json_first(doc, 0); i; i = json_next(doc, 0, i))
+        if (doc->tokens[i].type == JSON_ARRAY)
+            return i;
+    return 0;
+}
+
+static void request_page(struct call *c, const struct list_options *o, int64_t left,
+                         const struct buf *after)
+{
+    char limit[24];
+    snprintf(limit, sizeof(limit), "%" PRId64, left < LIST_MAX ? left : (int64_t)LIST_MAX);
+    call_query(c, "limit", limit);
+    if (o->prefix)
+        call_query(c, "prefix", o->prefix);
+    if (after->len > 0)
+        call_query(c, "after", after->data);
+}
+
+/* The cursor of the next page, terminated; empty when this was the last one. */
+static void next_page(const struct call *c, struct buf *after)
+{
+    const struct json_token *next = json_get(&c->doc, 0, "next");
+    buf_clear(after);
+    if (next != NULL && next->type == JSON_STRING)
+        buf_put(after, next->str, next->len);
+    else
+        buf_put(after, c->cursor.data, c->cursor.len);
+    buf_cstr(after);
+}
+
+int list_print(const struct cli *cli, const char *path, const char *queue,
+               const struct list_options *o, const char *const *columns)
+{
+    int64_t left = o->limit == ARG_UNSET ? INT64_MAX : o->limit;
+    struct buf after = {0};
+    struct call c;
+    int status;
+    call_init(&c);
+    if (o->after)
+        buf_puts(&after, o->after);
+    buf_cstr(&after);
+    do {
+        call_begin(&c, cli);
+        call_path(&c, path, queue);
+        request_page(&c, o, left, &after);
+        status = call_run(&c, "GET", NULL);
+        if (status != CLI_DONE || !c.is_json)
+            break;
+        uint32_t array = find_array(&c.doc);
+        uint32_t rows = array ? c.doc.tokens[array].count : 0;
+        if (cli->json)
+            out_document(&c.answer);
+        else if (array)
+            out_list(&c.doc, array, columns);
+        next_page(&c, &after);
+        left -= rows;
+        if (rows == 0)
+            break;
+    } while (after.len > 0 && left > 0);
+    call_fini(&c);
+    buf_fini(&after);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* A progress bar on standard error, drawn only on a terminal and at most ten
+ * times a second. It wipes itself away at the end. */
+#ifndef TRIAGE_CLI_PROGRESS_H
+#define TRIAGE_CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+    bool shown;
+    int64_t bytes_total; /* 0 when nobody knows */
+    int64_t bytes;
+    int64_t messages;
+    uint64_t started_us;
+    uint64_t drawn_us;
+};
+
+void progress_init(struct progress *p, bool wanted, int64_t bytes_total);
+void progress_update(struct progress *p, int64_t bytes, int64_t messages); /* totals so far */
+void progress_fini(struct progress *p);
+
+#endif

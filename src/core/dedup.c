@@ -1,0 +1,122 @@
+#include "core/dedup.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static struct dedup_entry *entry_of(const struct queue *q, const char *key, size_t len)
+{
+    return map_get(&q->dedup, key, len);
+}
+
+static void entry_free(struct queue *q, struct dedup_entry *e)
+{
+    map_remove(&q->dedup, e->key, e->key_len);
+    if (e->node.height > 0)
+        order_remove(&q->dedup_until, &e->node);
+    free(e->key);
+    free(e);
+}
+
+static void entry_add(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit,
+                      bool dropped)
+{
+    struct dedup_entry *e = mem_alloc(sizeof(*e) + order_node_extra(hit->id.seq));
+    *e = (struct dedup_entry){.hit = *hit, .dropped = dropped, .key_len = (uint32_t)len};
+    e->key = mem_dup(key, len);
+    e->node.key = hit->until_ms;
+    e->node.tie = hit->id.seq;
+    e->node.height = 0;
+    map_put(&q->dedup, e->key, len, e);
+    if (hit->until_ms != INT64_MAX)
+        order_insert(&q->dedup_until, &e->node);
+}
+
+static void forget(struct queue *q, const char *key, size_t len)
+{
+    struct dedup_entry *e = entry_of(q, key, len);
+    if (e)
+        entry_free(q, e);
+}
+
+bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now,
+                struct dedup_hit *hit)
+{
+    const struct dedup_entry *e = entry_of(q, key, len);
+    if (e) {
+        *hit = e->hit;
+        return !e->dropped && hit->until_ms > now.wall_ms;
+    }
+    return q->backing && q->backing->dedup_find(q, key, len, hit) && hit->until_ms > now.wall_ms;
+}
+
+void dedup_put(struct queue *q, const struct message *m)
+{
+    bool live = q->config->dedup_scope == DEDUP_LIVE;
+    if (!live && q->config->dedup_window_ms == 0)
+        return;
+    struct dedup_hit hit = {
+        .id = message_identity(m, q->id),
+        .enqueued_ms = m->enqueued_ms,
+        .until_ms = live ? INT64_MAX : m->enqueued_ms + q->config->dedup_window_ms,
+    };
+    const char *key = message_dedup_key(m);
+    forget(q, key, m->dedup_len);
+    entry_add(q, key, m->dedup_len, &hit, false);
+    if (q->backing)
+        q->backing->dedup_put(q, key, m->dedup_len, &hit);
+}
+
+/* Only a key that lives with the message, and still names this one, goes with it. */
+void dedup_release(struct queue *q, struct message *m)
+{
+    queue_need_body(q, m);
+    const char *key = message_dedup_key(m);
+    struct dedup_hit hit;
+    struct dedup_entry *e = entry_of(q, key, m->dedup_len);
+    if (e)
+        hit = e->hit;
+    else if (!q->backing || !q->backing->dedup_find(q, key, m->dedup_len, &hit))
+        return;
+    if (hit.until_ms != INT64_MAX || hit.id.seq != message_seq(m))
+        return;
+    forget(q, key, m->dedup_len);
+    if (q->backing) {
+        entry_add(q, key, m->dedup_len, &hit, true);
+        q->backing->dedup_drop(q, key, m->dedup_len);
+    }
+}
+
+void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq, bool dropped)
+{
+    struct dedup_entry *e = entry_of(q, key, len);
+    if (e && e->hit.id.seq == seq && e->dropped == dropped)
+        entry_free(q, e);
+}
+
+uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now)
+{
+    uint32_t moved = 0;
+    for (struct order_node *n; moved < max && (n = order_first(&q->dedup_until)); moved++) {
+        if (n->key > now.wall_ms)
+            break;
+        entry_free(q, container_of(n, struct dedup_entry, node));
+    }
+    return moved;
+}
+
+int64_t dedup_due(const struct queue *q, int64_t wall_ms)
+{
+    const struct order_node *first = order_first(&q->dedup_until);
+    return first && first->key < wall_ms ? first->key : wall_ms;
+}
+
+void dedup_clear(struct queue *q)
+{
+    size_t at = 0;
+    for (struct dedup_entry *e; (e = map_each(&q->dedup, &at));) {
+        free(e->key);
+        free(e);
+    }
+    map_fini(&q->dedup);
+}

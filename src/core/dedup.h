@@ -1,0 +1,16 @@
+/* A queue's dedup keys: the same key inside the window, or as long as the message
+ * exists, names the message that is already there. Private to the core. */
+#ifndef TRIAGE_CORE_DEDUP_H
+#define TRIAGE_CORE_DEDUP_H
+
+#include "core/queue.h"
+
+bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now,
+                struct dedup_hit *hit);
+void dedup_put(struct queue *q, const struct message *m);
+void dedup_release(struct queue *q, struct message *m); /* the message is gone */
+uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
+int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* the earlier of the two */
+void dedup_clear(struct queue *q);
+
+#endif

@@ -1,0 +1,161 @@
+#include "core/message.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *message_state_name(enum message_state s)
+{
+    static const char *const names[MESSAGE_STATE_COUNT] = {
+        [MESSAGE_NEW] = "new",         [MESSAGE_SCHEDULED] = "scheduled",
+        [MESSAGE_READY] = "ready",     [MESSAGE_LEASED] = "leased",
+        [MESSAGE_DEAD] = "dead",       [MESSAGE_DONE] = "done",
+        [MESSAGE_EXPIRED] = "expired", [MESSAGE_CANCELLED] = "cancelled",
+    };
+    return names[s];
+}
+
+/* Base 32 without the letters that are mistaken for digits or each other; it sorts like the bytes,
+ * and a double click selects all of it. */
+static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
+
+static void base32_encode(const uint8_t *bytes, size_t len, char *out)
+{
+    uint32_t bits = 0;
+    unsigned held = 0;
+    for (size_t i = 0; i < len; i++) {
+        bits = bits << 8 | bytes[i];
+        held += 8;
+        while (held >= 5) {
+            held -= 5;
+            *out++ = alphabet[bits >> held & 31];
+        }
+    }
+    if (held > 0)
+        *out++ = alphabet[bits << (5 - held) & 31];
+    *out = '\0';
+}
+
+/* False for a foreign letter, or for spare bits that are not zero: a text has one spelling. */
+static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_t len)
+{
+    uint32_t bits = 0;
+    unsigned held = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < text_len; i++) {
+        const char *found = text[i] ? strchr(alphabet, text[i]) : NULL;
+        if (!found)
+            return false;
+        bits = bits << 5 | (uint32_t)(found - alphabet);
+        held += 5;
+        if (held >= 8) {
+            held -= 8;
+            if (n == len)
+                return false;
+            out[n++] = (uint8_t)(bits >> held);
+        }
+    }
+    return n == len && (bits & ((1u << held) - 1)) == 0;
+}
+
+#define ID_BYTES 17 /* queue 4, slot 1, ready time 6, seq 6; big endian */
+
+static void put_be(uint8_t *out, uint64_t value, size_t width)
+{
+    for (size_t i = width; i-- > 0; value >>= 8)
+        out[i] = (uint8_t)value;
+}
+
+static uint64_t get_be(const uint8_t *in, size_t width)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < width; i++)
+        value = value << 8 | in[i];
+    return value;
+}
+
+void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1])
+{
+    uint8_t bytes[ID_BYTES];
+    put_be(bytes, id->queue, 4);
+    bytes[4] = id->slot;
+    put_be(bytes + 5, (uint64_t)(id->ready_ms + TIME_MS_MAX + 1), 6);
+    put_be(bytes + 11, id->seq, 6);
+    memcpy(out, "msg_", 4);
+    base32_encode(bytes, sizeof(bytes), out + 4);
+}
+
+bool message_id_parse(const char *text, size_t len, struct message_id *id)
+{
+    uint8_t bytes[ID_BYTES];
+    if (len != MESSAGE_ID_TEXT || memcmp(text, "msg_", 4) != 0 ||
+        !base32_decode(text + 4, len - 4, bytes, sizeof(bytes)) || bytes[4] >= LEVEL_COUNT_MAX)
+        return false;
+    id->queue = (uint32_t)get_be(bytes, 4);
+    id->slot = bytes[4];
+    id->ready_ms = (int64_t)get_be(bytes + 5, 6) - TIME_MS_MAX - 1;
+    id->seq = get_be(bytes + 11, 6);
+    return true;
+}
+
+void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT + 1])
+{
+    memcpy(out, "rh_", 3);
+    base32_encode(receipt, RECEIPT_BYTES, out + 3);
+}
+
+bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES])
+{
+    return len == RECEIPT_TEXT && memcmp(text, "rh_", 3) == 0 &&
+           base32_decode(text + 3, len - 3, receipt, RECEIPT_BYTES);
+}
+
+void draft_fini(struct draft *d)
+{
+    free(d->body);
+    d->body = NULL;
+}
+
+struct message *message_new(uint64_t seq)
+{
+    struct message *m = mem_alloc(sizeof(*m) + order_node_extra(seq));
+    memset(m, 0, sizeof(*m));
+    m->node.tie = seq;
+    return m;
+}
+
+static void delivery_free(struct delivery *d)
+{
+    if (d)
+        free(d->reason);
+    free(d);
+}
+
+void message_free(struct message *m)
+{
+    if (!m)
+        return;
+    delivery_free(m->delivery);
+    free(m->expiry);
+    free(m->body);
+    free(m);
+}
+
+struct message_id message_identity(const struct message *m, uint32_t queue)
+{
+    return (struct message_id){
+        .queue = queue,
+        .slot = m->born_slot,
+        .ready_ms = m->born_ms,
+        .seq = message_seq(m),
+    };
+}
+
+size_t message_memory(const struct message *m)
+{
+    const size_t malloc_overhead = 8;
+    size_t bytes = sizeof(*m) + order_node_extra(message_seq(m)) + malloc_overhead;
+    if (m->body)
+        bytes += message_body_len(m) + malloc_overhead;
+    return bytes;
+}

@@ -1,0 +1,765 @@
+#include "core/queue.h"
+#include "base/mem.h"
+#include "core/dedup.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps of the wall clock up to this are smoothed away, so that they cannot turn first in, first
+ * out around; beyond it the clock was set, and is followed. */
+#define CLOCK_STEP_MS 1000
+
+void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
+                uint64_t *next_seq, void (*random)(void *out, size_t len))
+{
+    *q = (struct queue){
+        .id = id, .config = config, .view = view, .next_seq = next_seq, .random = random};
+    for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
+        order_init(&q->lanes[i].ready);
+        order_init(&q->lanes[i].scheduled);
+        q->lanes[i].tail_due_ms = INT64_MAX;
+    }
+    order_init(&q->leased);
+    order_init(&q->expiring);
+    order_init(&q->history);
+    order_init(&q->dedup_until);
+}
+
+static void free_all(struct seqmap *messages)
+{
+    uint64_t seq = 0;
+    for (struct message *m; (m = seqmap_next(messages, seq, &seq)); seq++)
+        message_free(m);
+    seqmap_fini(messages);
+}
+
+void queue_fini(struct queue *q)
+{
+    dedup_clear(q);
+    free_all(&q->messages);
+    free_all(&q->dead);
+    for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
+        order_fini(&q->lanes[i].ready);
+        order_fini(&q->lanes[i].scheduled);
+    }
+    order_fini(&q->leased);
+    order_fini(&q->expiring);
+    order_fini(&q->history);
+    order_fini(&q->dedup_until);
+}
+
+/* Places */
+
+static struct order *place_of(struct queue *q, const struct message *m, enum message_state state)
+{
+    switch (state) {
+    case MESSAGE_SCHEDULED:
+        return &q->lanes[m->slot].scheduled;
+    case MESSAGE_READY:
+        return &q->lanes[m->slot].ready;
+    case MESSAGE_LEASED:
+        return &q->leased;
+    case MESSAGE_DONE:
+        return &q->history;
+    default:
+        return NULL;
+    }
+}
+
+static int64_t place_key(const struct message *m, enum message_state state)
+{
+    switch (state) {
+    case MESSAGE_LEASED:
+        return m->delivery->lease_until_ms;
+    case MESSAGE_DONE:
+        return m->delivery->died_ms;
+    default:
+        return m->ready_ms;
+    }
+}
+
+/* Adds `by` (1 or -1) to whatever counts messages in this state. */
+static void count(struct queue *q, const struct message *m, enum message_state state, int by)
+{
+    struct queue_view *v = q->view;
+    struct lane_view *lane = &v->lanes[m->slot];
+    uint64_t delta = (uint64_t)(int64_t)by;
+    switch (state) {
+    case MESSAGE_SCHEDULED:
+        lane->scheduled += delta;
+        v->scheduled += delta;
+        break;
+    case MESSAGE_READY:
+        lane->ready += delta;
+        v->ready += delta;
+        break;
+    case MESSAGE_LEASED:
+        lane->leased += delta;
+        v->leased += delta;
+        break;
+    case MESSAGE_DEAD:
+        v->dead += delta;
+        break;
+    default:
+        break;
+    }
+    if (state == MESSAGE_SCHEDULED || state == MESSAGE_READY)
+        v->bytes += (uint64_t)by * message_body_len(m);
+}
+
+static void refresh_head(struct queue *q, uint8_t slot)
+{
+    const struct order_node *head = order_first(&q->lanes[slot].ready);
+    if (head)
+        q->view->lanes[slot].head_ms = head->key;
+}
+
+/* A time to live runs only while the message waits. */
+static void expiry_follow(struct queue *q, struct message *m)
+{
+    if (!m->expiry)
+        return;
+    bool listed = m->expiry->node.height > 0;
+    if (message_pending(m) && !listed)
+        order_insert(&q->expiring, &m->expiry->node);
+    else if (!message_pending(m) && listed)
+        order_remove(&q->expiring, &m->expiry->node);
+}
+
+/* Which moves there are. Everything else is a bug. */
+static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
+    [MESSAGE_NEW] = {[MESSAGE_SCHEDULED] = true,
+                     [MESSAGE_READY] = true,
+                     [MESSAGE_LEASED] = true,
+                     [MESSAGE_DEAD] = true,
+                     [MESSAGE_DONE] = true},
+    [MESSAGE_SCHEDULED] = {[MESSAGE_READY] = true,
+                           [MESSAGE_EXPIRED] = true,
+                           [MESSAGE_CANCELLED] = true,
+                           [MESSAGE_DEAD] = true,
+                           [MESSAGE_NEW] = true},
+    [MESSAGE_READY] = {[MESSAGE_LEASED] = true,
+                       [MESSAGE_EXPIRED] = true,
+                       [MESSAGE_CANCELLED] = true,
+                       [MESSAGE_DEAD] = true,
+                       [MESSAGE_NEW] = true},
+    [MESSAGE_LEASED] = {[MESSAGE_READY] = true,
+                        [MESSAGE_SCHEDULED] = true,
+                        [MESSAGE_DONE] = true,
+                        [MESSAGE_DEAD] = true,
+                        [MESSAGE_LEASED] = true,
+                        [MESSAGE_EXPIRED] = true},
+    [MESSAGE_DEAD] = {[MESSAGE_READY] = true, [MESSAGE_CANCELLED] = true, [MESSAGE_NEW] = true},
+    [MESSAGE_DONE] = {[MESSAGE_NEW] = true},
+};
+
+/* The one function that moves a message. NEW stands for "not in memory". */
+static void queue_move(struct queue *q, struct message *m, enum message_state to)
+{
+    enum message_state from = m->state;
+    assert(legal[from][to]);
+    struct order *place = place_of(q, m, from);
+    if (place)
+        order_remove(place, &m->node);
+    count(q, m, from, -1);
+    m->state = (uint8_t)to;
+    count(q, m, to, +1);
+    place = place_of(q, m, to);
+    if (place) {
+        m->node.key = place_key(m, to);
+        order_insert(place, &m->node);
+    }
+    expiry_follow(q, m);
+    if (from == MESSAGE_READY || to == MESSAGE_READY)
+        refresh_head(q, m->slot);
+}
+
+static void enlist(struct queue *q, struct message *m)
+{
+    seqmap_put(m->state == MESSAGE_DEAD ? &q->dead : &q->messages, message_seq(m), m);
+    q->memory += message_memory(m);
+}
+
+static void delist(struct queue *q, struct message *m)
+{
+    void *found = seqmap_remove(m->state == MESSAGE_DEAD ? &q->dead : &q->messages, message_seq(m));
+    assert(found == m);
+    q->memory -= message_memory(m);
+}
+
+/* Tails */
+
+bool lane_has_tail(const struct lane *l)
+{
+    return l->tail_ready + l->tail_scheduled > 0;
+}
+
+bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq)
+{
+    return ready_ms != l->bound_ms ? ready_ms < l->bound_ms : seq <= l->bound_seq;
+}
+
+static void tail_count(struct queue *q, const struct message *m, int by)
+{
+    struct lane *l = &q->lanes[m->slot];
+    bool ready = m->ready_ms <= l->tail_clock_ms;
+    uint64_t *tail = ready ? &l->tail_ready : &l->tail_scheduled;
+    *tail += (uint64_t)(int64_t)by;
+    count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
+}
+
+void queue_tail_add(struct queue *q, const struct message *m)
+{
+    struct lane *l = &q->lanes[m->slot];
+    tail_count(q, m, +1);
+    if (m->ready_ms > l->tail_clock_ms && m->ready_ms < l->tail_due_ms)
+        l->tail_due_ms = m->ready_ms;
+}
+
+void queue_tail_take(struct queue *q, const struct message *m)
+{
+    tail_count(q, m, -1);
+}
+
+void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
+{
+    struct lane *l = &q->lanes[slot];
+    if (wall_ms <= l->tail_clock_ms && lane_has_tail(l))
+        return;
+    if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
+        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, wall_ms, &l->tail_due_ms);
+        assert(due <= l->tail_scheduled);
+        l->tail_scheduled -= due;
+        l->tail_ready += due;
+        q->view->lanes[slot].scheduled -= due;
+        q->view->lanes[slot].ready += due;
+        q->view->scheduled -= due;
+        q->view->ready += due;
+    }
+    if (l->tail_scheduled == 0)
+        l->tail_due_ms = INT64_MAX;
+    l->tail_clock_ms = wall_ms;
+}
+
+/* A tail begins behind everything the lane has in memory. */
+static void begin_tail(struct lane *l)
+{
+    const struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
+    const struct order_node *last = r;
+    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
+        last = s;
+    l->bound_ms = last ? last->key : INT64_MIN;
+    l->bound_seq = last ? last->tie : 0;
+}
+
+static bool belongs_in_memory(struct queue *q, const struct message *m)
+{
+    struct lane *l = &q->lanes[m->slot];
+    if (!q->backing)
+        return true;
+    if (!lane_has_tail(l)) {
+        if (q->backing->admit(q, m->slot))
+            return true;
+        begin_tail(l);
+    }
+    return lane_within_bound(l, m->ready_ms, message_seq(m));
+}
+
+/* Putting */
+
+static int64_t order_time(struct queue *q, struct instant now)
+{
+    bool small_step_back = now.wall_ms < q->clock_ms && q->clock_ms - now.wall_ms <= CLOCK_STEP_MS;
+    if (!small_step_back)
+        q->clock_ms = now.wall_ms;
+    return q->clock_ms;
+}
+
+struct delivery *message_delivery(struct message *m)
+{
+    if (!m->delivery)
+        m->delivery = mem_zalloc(sizeof(*m->delivery));
+    return m->delivery;
+}
+
+void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms)
+{
+    assert(!m->expiry);
+    (void)q;
+    m->expiry = mem_alloc(sizeof(*m->expiry) + order_node_extra(message_seq(m)));
+    *m->expiry = (struct expiry){.message = m};
+    m->expiry->node.key = expire_ms;
+    m->expiry->node.tie = message_seq(m);
+    m->expiry->node.height = 0;
+}
+
+static bool full(const struct queue *q, const struct draft *d)
+{
+    const struct queue_view *v = q->view;
+    uint64_t len = (uint64_t)d->payload_len + d->metadata_len + d->dedup_len;
+    return (q->config->max_depth && v->ready + v->scheduled >= q->config->max_depth) ||
+           (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
+}
+
+static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
+{
+    struct message *m = message_new((*q->next_seq)++);
+    int64_t at = order_time(q, now);
+    m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
+    m->born_ms = m->ready_ms;
+    m->enqueued_ms = now.wall_ms;
+    m->body = d->body;
+    d->body = NULL;
+    m->payload_len = d->payload_len;
+    m->metadata_len = d->metadata_len;
+    m->dedup_len = d->dedup_len;
+    m->kind = d->kind;
+    m->slot = m->born_slot = q->config->levels[rank].slot;
+    int64_t ttl_ms = d->ttl_ms == TTL_DEFAULT ? q->config->ttl_ms : d->ttl_ms;
+    if (ttl_ms > 0)
+        queue_expiry_set(q, m, now.wall_ms + ttl_ms);
+    return m;
+}
+
+void queue_put(struct queue *q, struct put_item *item, struct instant now)
+{
+    struct draft *d = &item->draft;
+    item->deduplicated = false;
+    int rank = levels_resolve(q->config, &d->priority);
+    if (rank < 0) {
+        item->status = STATUS_UNKNOWN_PRIORITY;
+        return;
+    }
+    struct dedup_hit hit;
+    const char *key = d->body + d->payload_len + d->metadata_len;
+    if (d->dedup_len > 0 && dedup_find(q, key, d->dedup_len, now, &hit)) {
+        q->view->totals.deduplicated++;
+        item->status = STATUS_OK;
+        item->deduplicated = true;
+        item->id = hit.id;
+        item->enqueued_ms = hit.enqueued_ms;
+        return;
+    }
+    if (full(q, d)) {
+        item->status = STATUS_QUEUE_FULL;
+        return;
+    }
+    struct message *m = from_draft(q, d, rank, now);
+    item->status = STATUS_OK;
+    item->id = message_identity(m, q->id);
+    item->enqueued_ms = m->enqueued_ms;
+    q->view->totals.enqueued++;
+    if (m->dedup_len > 0)
+        dedup_put(q, m);
+    if (belongs_in_memory(q, m)) {
+        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
+        enlist(q, m);
+        if (q->backing)
+            q->backing->stored(q, m, true);
+    } else {
+        queue_tail_advance(q, m->slot, q->clock_ms);
+        queue_tail_add(q, m);
+        q->backing->stored(q, m, false);
+    }
+}
+
+/* Finding */
+
+static struct message *in_memory(struct queue *q, const struct message_id *id)
+{
+    struct message *m = seqmap_get(&q->messages, id->seq);
+    if (!m)
+        m = seqmap_get(&q->dead, id->seq);
+    return m && m->born_ms == id->ready_ms && m->born_slot == id->slot ? m : NULL;
+}
+
+struct message *queue_find(struct queue *q, const struct message_id *id)
+{
+    if (id->queue != q->id || id->seq >= *q->next_seq)
+        return NULL;
+    struct message *m = in_memory(q, id);
+    if (!m && q->backing) {
+        q->backing->recall(q, id);
+        m = in_memory(q, id);
+    }
+    return m;
+}
+
+void queue_need_body(struct queue *q, struct message *m)
+{
+    if (m->body || message_body_len(m) == 0)
+        return;
+    assert(q->backing);
+    q->memory -= message_memory(m);
+    q->backing->body(q, m);
+    q->memory += message_memory(m);
+}
+
+/* Ending */
+
+static bool kept_in_memory(const struct queue *q, enum message_state to)
+{
+    return !q->backing && (to == MESSAGE_DEAD || (to == MESSAGE_DONE && q->config->history_ms > 0));
+}
+
+static void end(struct queue *q, struct message *m, enum message_state to, struct instant now)
+{
+    struct queue_totals *t = &q->view->totals;
+    t->acked += to == MESSAGE_DONE;
+    t->expired += to == MESSAGE_EXPIRED;
+    t->cancelled += to == MESSAGE_CANCELLED;
+    t->dead += to == MESSAGE_DEAD;
+    if (m->dedup_len > 0 && to != MESSAGE_DEAD)
+        dedup_release(q, m);
+    if (to == MESSAGE_DEAD || to == MESSAGE_DONE)
+        message_delivery(m)->died_ms = now.wall_ms;
+    if (q->backing)
+        q->backing->ended(q, m, to, now);
+    delist(q, m);
+    bool keep = kept_in_memory(q, to);
+    if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
+        order_remove(&q->leased, &m->node);
+        count(q, m, MESSAGE_LEASED, -1);
+        message_free(m);
+        return;
+    }
+    queue_move(q, m, to);
+    if (keep)
+        enlist(q, m);
+    else
+        message_free(m);
+}
+
+static void set_reason(struct message *m, const char *reason, uint32_t len)
+{
+    struct delivery *d = message_delivery(m);
+    free(d->reason);
+    d->reason = len > 0 ? mem_dup(reason, len) : NULL;
+    d->reason_len = len;
+}
+
+static bool past_ttl(const struct message *m, struct instant now)
+{
+    return m->expiry && m->expiry->node.key <= now.wall_ms;
+}
+
+static void expire(struct queue *q, struct message *m, struct instant now)
+{
+    static const char reason[] = "expired";
+    if (q->config->expired == EXPIRED_DEAD) {
+        set_reason(m, reason, sizeof(reason) - 1);
+        end(q, m, MESSAGE_DEAD, now);
+    } else {
+        end(q, m, MESSAGE_EXPIRED, now);
+    }
+}
+
+/* Leases */
+
+static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
+{
+    struct lane *l = &q->lanes[slot];
+    for (;;) {
+        struct order_node *head = order_first(&l->ready);
+        uint64_t behind = l->tail_ready;
+        bool sure = behind == 0 || (head && lane_within_bound(l, head->key, head->tie));
+        if (sure)
+            return head ? container_of(head, struct message, node) : NULL;
+        q->backing->refill(q, slot, now);
+        if (l->tail_ready == behind) /* the store could not: what is here has to do */
+            return NULL;
+    }
+}
+
+struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, struct instant now)
+{
+    struct message *m;
+    while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
+        expire(q, m, now);
+    if (!m)
+        return NULL;
+    struct order_node *next = order_next(&q->lanes[slot].ready, &m->node);
+    if (next) /* the next claim will want it; deep queues are not in the cache */
+        __builtin_prefetch(container_of(next, struct message, node));
+    struct delivery *d = message_delivery(m);
+    q->random(d->receipt, sizeof(d->receipt));
+    d->lease_ms = lease_ms;
+    d->lease_until_ms = now.mono_ms + lease_ms;
+    m->attempts++;
+    q->view->totals.claimed++;
+    q->view->totals.redelivered += m->attempts > 1;
+    queue_move(q, m, MESSAGE_LEASED);
+    if (q->backing)
+        q->backing->changed(q, m);
+    m->touched = true;
+    return m;
+}
+
+/* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
+ * state it is in now; the message may be gone. */
+static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
+                                    struct instant now)
+{
+    if (past_ttl(m, now)) {
+        expire(q, m, now);
+        return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
+    }
+    if (delay_ms > 0)
+        m->ready_ms = now.wall_ms + delay_ms;
+    queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
+    if (q->backing)
+        q->backing->changed(q, m);
+    return m->state;
+}
+
+/* An attempt failed. Returns the state the message is in now. */
+static enum message_state fail(struct queue *q, struct message *m, int64_t delay_ms,
+                               const char *reason, uint32_t reason_len, struct instant now)
+{
+    set_reason(m, reason, reason_len);
+    if (m->attempts >= q->config->max_attempts) {
+        end(q, m, MESSAGE_DEAD, now);
+        return MESSAGE_DEAD;
+    }
+    if (delay_ms < 0) {
+        uint32_t bits;
+        q->random(&bits, sizeof(bits));
+        delay_ms = levels_backoff_ms(q->config, m->attempts, bits / 4294967296.0);
+    }
+    return give_back(q, m, delay_ms, now);
+}
+
+/* The message this receipt is the key to; else NULL with the refusal in item->status. */
+static struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = queue_find(q, &item->id);
+    if (!m) {
+        item->status = STATUS_MESSAGE_NOT_FOUND;
+        return NULL;
+    }
+    bool valid = m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
+                 memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0;
+    item->status = valid ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
+    return valid ? m : NULL;
+}
+
+void queue_ack(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    item->state = MESSAGE_DONE;
+    end(q, m, MESSAGE_DONE, now);
+}
+
+void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
+                uint32_t reason_len, struct instant now)
+{
+    static const char unsaid[] = "nacked";
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    q->view->totals.nacked++;
+    item->state = fail(q, m, delay_ms, reason_len ? reason : unsaid,
+                       reason_len ? reason_len : (uint32_t)sizeof(unsaid) - 1, now);
+}
+
+void queue_release(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    q->view->totals.released++;
+    m->attempts--;
+    item->state = give_back(q, m, 0, now);
+}
+
+void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    m->delivery->lease_ms = lease_ms;
+    m->delivery->lease_until_ms = now.mono_ms + lease_ms;
+    queue_move(q, m, MESSAGE_LEASED);
+    if (q->backing)
+        q->backing->changed(q, m);
+    item->state = MESSAGE_LEASED;
+    item->lease_until_ms = now.wall_ms + lease_ms;
+}
+
+/* Without a receipt */
+
+void queue_cancel_pending(struct queue *q, struct message *m, struct instant now)
+{
+    assert(message_pending(m));
+    end(q, m, MESSAGE_CANCELLED, now);
+}
+
+enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now)
+{
+    struct message *m = queue_find(q, id);
+    if (!m)
+        return STATUS_MESSAGE_NOT_FOUND;
+    if (!message_pending(m))
+        return STATUS_NOT_PENDING;
+    queue_cancel_pending(q, m, now);
+    return STATUS_OK;
+}
+
+void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now)
+{
+    assert(m->state == MESSAGE_DEAD);
+    (void)now;
+    delist(q, m);
+    m->attempts = 0;
+    free(m->expiry); /* its time to live is over; it was asked for again */
+    m->expiry = NULL;
+    if (slot >= 0)
+        m->slot = (uint8_t)slot;
+    m->touched = true;
+    q->view->totals.redriven++;
+    queue_move(q, m, MESSAGE_READY);
+    enlist(q, m);
+    if (q->backing)
+        q->backing->revived(q, m);
+}
+
+void queue_drop_dead(struct queue *q, struct message *m, struct instant now)
+{
+    assert(m->state == MESSAGE_DEAD);
+    end(q, m, MESSAGE_CANCELLED, now);
+}
+
+/* Time */
+
+static uint32_t sweep_leases(struct queue *q, uint32_t max, struct instant now)
+{
+    static const char reason[] = "lease expired";
+    uint32_t moved = 0;
+    for (struct order_node *n; moved < max && (n = order_first(&q->leased)); moved++) {
+        if (n->key > now.mono_ms)
+            break;
+        q->view->totals.lease_expired++;
+        fail(q, container_of(n, struct message, node), -1, reason, sizeof(reason) - 1, now);
+    }
+    return moved;
+}
+
+static uint32_t sweep_expiring(struct queue *q, uint32_t max, struct instant now)
+{
+    uint32_t moved = 0;
+    for (struct order_node *n; moved < max && (n = order_first(&q->expiring)); moved++) {
+        if (n->key > now.wall_ms)
+            break;
+        expire(q, container_of(n, struct expiry, node)->message, now);
+    }
+    return moved;
+}
+
+static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct instant now)
+{
+    struct lane *l = &q->lanes[slot];
+    uint32_t moved = 0;
+    for (struct order_node *n; moved < max && (n = order_first(&l->scheduled)); moved++) {
+        if (n->key > now.wall_ms)
+            break;
+        queue_move(q, container_of(n, struct message, node), MESSAGE_READY);
+    }
+    if (l->tail_due_ms <= now.wall_ms)
+        queue_tail_advance(q, slot, now.wall_ms);
+    return moved;
+}
+
+static uint32_t sweep_history(struct queue *q, uint32_t max, struct instant now)
+{
+    uint32_t moved = 0;
+    for (struct order_node *n; moved < max && (n = order_first(&q->history)); moved++) {
+        if (n->key + q->config->history_ms > now.wall_ms)
+            break;
+        struct message *m = container_of(n, struct message, node);
+        queue_forget(q, m);
+    }
+    return moved;
+}
+
+uint32_t queue_sweep(struct queue *q, uint32_t max, struct instant now)
+{
+    uint32_t moved = sweep_leases(q, max, now);
+    moved += sweep_expiring(q, max - moved, now);
+    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
+        moved += sweep_lane(q, slot, max - moved, now);
+    moved += sweep_history(q, max - moved, now);
+    moved += dedup_sweep(q, max - moved, now);
+    return moved;
+}
+
+static int64_t earlier(int64_t so_far, const struct order *o, int64_t plus)
+{
+    const struct order_node *first = order_first(o);
+    return first && first->key + plus < so_far ? first->key + plus : so_far;
+}
+
+void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
+{
+    *mono_ms = earlier(INT64_MAX, &q->leased, 0);
+    int64_t wall = earlier(INT64_MAX, &q->expiring, 0);
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane *l = &q->lanes[slot];
+        wall = earlier(wall, &l->scheduled, 0);
+        if (l->tail_due_ms < wall)
+            wall = l->tail_due_ms;
+    }
+    wall = earlier(wall, &q->history, q->config->history_ms);
+    *wall_ms = dedup_due(q, wall);
+}
+
+/* For stores */
+
+void queue_restore(struct queue *q, struct message *m, struct instant now)
+{
+    enum message_state to = m->state;
+    if (message_pending(m))
+        to = m->ready_ms <= now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
+    m->state = MESSAGE_NEW;
+    queue_move(q, m, to);
+    enlist(q, m);
+}
+
+void queue_forget(struct queue *q, struct message *m)
+{
+    delist(q, m);
+    queue_move(q, m, MESSAGE_NEW);
+    message_free(m);
+}
+
+void queue_check(const struct queue *q)
+{
+    uint64_t ready = 0, scheduled = 0;
+    for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
+        const struct lane *l = &q->lanes[i];
+        const struct lane_view *v = &q->view->lanes[i];
+        order_check(&l->ready);
+        order_check(&l->scheduled);
+        assert(v->ready == l->ready.count + l->tail_ready);
+        assert(v->scheduled == l->scheduled.count + l->tail_scheduled);
+        ready += v->ready;
+        scheduled += v->scheduled;
+    }
+    assert(q->view->ready == ready);
+    assert(q->view->scheduled == scheduled);
+    assert(q->view->leased == q->leased.count);
+    order_check(&q->leased);
+    order_check(&q->expiring);
+    uint64_t seq = 0, memory = 0;
+    for (const struct message *m; (m = seqmap_next(&q->messages, seq, &seq)); seq++)
+        memory += message_memory(m);
+    seq = 0;
+    for (const struct message *m; (m = seqmap_next(&q->dead, seq, &seq)); seq++)
+        memory += message_memory(m);
+    assert(memory == q->memory);
+    const struct queue_totals *t = &q->view->totals;
+    assert(t->enqueued == q->view->ready + q->view->scheduled + q->view->leased + q->view->dead +
+                              t->acked + t->expired + t->cancelled);
+}

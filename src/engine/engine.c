@@ -1,0 +1,111 @@
+#include "engine/engine.h"
+#include "engine/local/local.h"
+#include "engine/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const struct {
+    const char *kind;
+    engine_opener *open;
+} kinds[] = {
+    {"memory", memory_open},
+    {"local", local_open},
+};
+
+enum status engine_open(const struct engine_options *options, uint32_t shard_count,
+                        struct engine *shards[], struct buf *error)
+{
+    assert(shard_count > 0);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kinds[i].kind, options->kind) == 0)
+            return kinds[i].open(options, shard_count, shards, error);
+    }
+    buf_printf(error, "there is no engine \"%s\"; choose one of", options->kind);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        buf_printf(error, " %s", kinds[i].kind);
+    return STATUS_INVALID_FIELD;
+}
+
+void engine_close(struct engine *shards[], uint32_t shard_count)
+{
+    for (uint32_t i = 0; i < shard_count; i++)
+        assert(shards[i]->in_flight == 0);
+    shards[0]->ops->close(shards, shard_count);
+}
+
+uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count)
+{
+    return shard_count == 1 ? 0 : (uint32_t)(XXH3_64bits(queue, len) % shard_count);
+}
+
+bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms)
+{
+    if (strcmp(text, "fsync") == 0) {
+        *d = DURABILITY_FSYNC;
+        return true;
+    }
+    if (strcmp(text, "os") == 0) {
+        *d = DURABILITY_OS;
+        return true;
+    }
+    if (strncmp(text, "interval:", 9) != 0)
+        return false;
+    char *end;
+    long ms = strtol(text + 9, &end, 10);
+    if (end == text + 9 || *end || ms < 1 || ms > 60000)
+        return false;
+    *d = DURABILITY_INTERVAL;
+    *interval_ms = ms;
+    return true;
+}
+
+void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
+{
+    assert(op->verb < ENGINE_VERB_COUNT);
+    assert(op->done);
+    assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET);
+    e->counters.ops[op->verb]++;
+    e->in_flight++;
+    op->next = NULL;
+    e->ops->submit(e, op, now);
+}
+
+void engine_flush(struct engine *e)
+{
+    e->ops->flush(e);
+}
+
+uint32_t engine_poll(struct engine *e)
+{
+    return e->ops->poll(e);
+}
+
+int64_t engine_next_due_ms(struct engine *e, struct instant now)
+{
+    return e->ops->next_due_ms(e, now);
+}
+
+struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len)
+{
+    return e->ops->queue_find(e, name, len);
+}
+
+struct engine_queue *engine_queue_each(struct engine *e, size_t *at)
+{
+    return e->ops->queue_each(e, at);
+}
+
+enum status engine_health(struct engine *e, struct buf *detail)
+{
+    return e->ops->health(e, detail);
+}
+
+void engine_finish(struct engine *e, struct engine_op *op)
+{
+    assert(e->in_flight > 0);
+    e->in_flight--;
+    op->done(op);
+}

@@ -1,0 +1,10 @@
+/* The default engine: one machine, RocksDB underneath. See local.c for how a group
+ * is committed, store.h for what is kept where. */
+#ifndef TRIAGE_ENGINE_LOCAL_LOCAL_H
+#define TRIAGE_ENGINE_LOCAL_LOCAL_H
+
+#include "engine/engine.h"
+
+engine_opener local_open;
+
+#endif

@@ -1,0 +1,386 @@
+#include "engine/resident.h"
+#include "base/mem.h"
+#include "base/random.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct due {
+    struct resident_queue *queue;
+    struct order_node node; /* tie: the queue's id */
+};
+
+void resident_init(struct resident *r, const struct engine_ops *ops)
+{
+    *r = (struct resident){.base = {.ops = ops}};
+    order_init(&r->wall);
+    order_init(&r->mono);
+}
+
+void resident_fini(struct resident *r)
+{
+    for (size_t at = 0; r->queues.count > 0;) {
+        struct resident_queue *rq = map_each(&r->queues, &at);
+        resident_queue_free(rq);
+        at = 0;
+    }
+    map_fini(&r->queues);
+    order_fini(&r->wall);
+    order_fini(&r->mono);
+}
+
+static struct due *due_new(struct resident_queue *rq)
+{
+    struct due *d = mem_zalloc(sizeof(*d) + order_node_extra(rq->face.id));
+    d->queue = rq;
+    d->node.tie = rq->face.id;
+    return d;
+}
+
+struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,
+                                          const struct queue_config *config)
+{
+    struct resident_queue *rq = mem_zalloc(sizeof(*rq));
+    size_t len = strlen(name);
+    assert(len > 0 && len <= QUEUE_NAME_MAX);
+    memcpy(rq->face.name, name, len + 1);
+    rq->face.id = id;
+    rq->face.config = *config;
+    rq->face.next_seq = 1;
+    rq->engine = r;
+    queue_init(&rq->core, id, &rq->face.config, &rq->face.view, &rq->face.next_seq, random_bytes);
+    rq->due_wall = due_new(rq);
+    rq->due_mono = due_new(rq);
+    map_put(&r->queues, rq->face.name, len, rq);
+    return rq;
+}
+
+static void due_set(struct order *timers, struct due *d, int64_t at_ms)
+{
+    bool listed = d->node.height > 0;
+    if (listed && d->node.key == at_ms)
+        return;
+    if (listed)
+        order_remove(timers, &d->node);
+    d->node.key = at_ms;
+    if (at_ms != INT64_MAX)
+        order_insert(timers, &d->node);
+}
+
+static void undirty(struct resident *r, struct resident_queue *rq)
+{
+    for (struct resident_queue **at = &r->dirty; *at; at = &(*at)->next_dirty) {
+        if (*at == rq) {
+            *at = rq->next_dirty;
+            return;
+        }
+    }
+}
+
+void resident_queue_free(struct resident_queue *rq)
+{
+    struct resident *r = rq->engine;
+    if (rq->dirty)
+        undirty(r, rq);
+    due_set(&r->wall, rq->due_wall, INT64_MAX);
+    due_set(&r->mono, rq->due_mono, INT64_MAX);
+    r->base.counters.resident_bytes -= rq->core.memory;
+    if (!rq->deleted)
+        map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
+    queue_fini(&rq->core);
+    free(rq->due_wall);
+    free(rq->due_mono);
+    free(rq);
+}
+
+void resident_touch(struct resident_queue *rq)
+{
+    if (rq->dirty)
+        return;
+    rq->dirty = true;
+    rq->next_dirty = rq->engine->dirty;
+    rq->engine->dirty = rq;
+}
+
+static void retime(struct resident_queue *rq)
+{
+    int64_t wall, mono;
+    queue_due(&rq->core, &wall, &mono);
+    due_set(&rq->engine->wall, rq->due_wall, wall);
+    due_set(&rq->engine->mono, rq->due_mono, mono);
+}
+
+void resident_settle(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
+                     void *ctx)
+{
+    struct resident_queue *rq;
+    while ((rq = r->dirty)) {
+        r->dirty = rq->next_dirty;
+        rq->dirty = false;
+        retime(rq);
+        if (each)
+            each(rq, ctx);
+    }
+}
+
+int64_t resident_next_due_ms(struct engine *e, struct instant now)
+{
+    struct resident *r = (struct resident *)e;
+    const struct order_node *wall = order_first(&r->wall), *mono = order_first(&r->mono);
+    int64_t due = INT64_MAX;
+    if (wall)
+        due = wall->key - now.wall_ms;
+    if (mono && mono->key - now.mono_ms < due)
+        due = mono->key - now.mono_ms;
+    return due < 0 ? 0 : due;
+}
+
+struct engine_queue *resident_queue_find(struct engine *e, const char *name, size_t len)
+{
+    struct resident_queue *rq = map_get(&((struct resident *)e)->queues, name, len);
+    return rq ? &rq->face : NULL;
+}
+
+struct engine_queue *resident_queue_each(struct engine *e, size_t *at)
+{
+    struct resident_queue *rq = map_each(&((struct resident *)e)->queues, at);
+    return rq ? &rq->face : NULL;
+}
+
+enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
+                               const char **level_name)
+{
+    bool used[LEVEL_COUNT_MAX];
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *v = &rq->face.view.lanes[slot];
+        used[slot] = v->ready + v->scheduled + v->leased > 0 || rq->face.view.dead > 0;
+    }
+    struct queue_config config = *next;
+    if (!levels_adopt_slots(&rq->face.config, used, &config, level_name))
+        return STATUS_LEVEL_IN_USE;
+    rq->face.config = config;
+    return STATUS_OK;
+}
+
+/* One function per verb. */
+
+typedef void verb_fn(struct resident_queue *rq, struct engine_op *op, struct instant now);
+
+static void show(struct resident_queue *rq, struct engine_op *op, struct message *m,
+                 struct instant now)
+{
+    queue_need_body(&rq->core, m);
+    if (op->visit)
+        op->visit(op, &rq->face, m, now);
+}
+
+static void apply_put(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    for (uint32_t i = 0; i < op->put.count; i++)
+        queue_put(&rq->core, &op->put.items[i], now);
+}
+
+static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    const struct plan *plan = op->claim.plan;
+    int64_t lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
+    op->claim.found = 0;
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct plan_step *step = &plan->steps[i];
+        for (uint16_t n = 0; n < step->max && op->claim.found < plan->want; n++) {
+            struct message *m = queue_claim(&rq->core, step->slot, lease_ms, now);
+            if (!m)
+                break;
+            op->claim.found++;
+            show(rq, op, m, now);
+        }
+    }
+}
+
+static void apply_settle(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    for (uint32_t i = 0; i < op->settle.count; i++) {
+        struct settle_item *item = &op->settle.items[i];
+        if (op->verb == ENGINE_ACK)
+            queue_ack(&rq->core, item, now);
+        else if (op->verb == ENGINE_NACK)
+            queue_nack(&rq->core, item, op->settle.delay_ms, op->settle.reason,
+                       op->settle.reason_len, now);
+        else if (op->verb == ENGINE_RELEASE)
+            queue_release(&rq->core, item, now);
+        else
+            queue_extend(&rq->core, item, op->settle.lease_ms, now);
+    }
+}
+
+static void apply_cancel(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->status = queue_cancel(&rq->core, &op->one.id, now);
+}
+
+static void apply_get(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    struct message *m = queue_find(&rq->core, &op->one.id);
+    if (m)
+        show(rq, op, m, now);
+    else
+        op->status = STATUS_MESSAGE_NOT_FOUND;
+}
+
+/* Cancels the pending messages of one ordered set that are older than the purge. */
+static void purge_set(struct resident_queue *rq, struct order *set, struct engine_op *op,
+                      struct instant now)
+{
+    struct order_node *n = order_first(set);
+    while (n && op->bulk.count < op->bulk.max) {
+        struct message *m = container_of(n, struct message, node);
+        n = order_next(set, n);
+        if (message_seq(m) < op->bulk.before_seq) {
+            queue_cancel_pending(&rq->core, m, now);
+            op->bulk.count++;
+        }
+    }
+}
+
+static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.count = 0;
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        purge_set(rq, &rq->core.lanes[slot].ready, op, now);
+        purge_set(rq, &rq->core.lanes[slot].scheduled, op, now);
+    }
+    op->bulk.more = op->bulk.count == op->bulk.max;
+}
+
+/* Shows entries of `map` from `from` on; true when the limit was reached first. */
+static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
+                     struct engine_op *op, struct instant now)
+{
+    uint64_t seq = from;
+    for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
+        if (op->list.found == op->list.limit)
+            return true;
+        show(rq, op, m, now);
+        op->list.found++;
+        op->list.next.seq = seq;
+    }
+    return false;
+}
+
+enum { LIST_LIVE, LIST_DEAD };
+
+static void apply_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->list.found = 0;
+    op->list.next = op->list.after;
+    if (op->list.next.phase == LIST_LIVE) {
+        op->list.more = list_map(rq, &rq->core.messages, op->list.next.seq + 1, op, now);
+        if (op->list.more)
+            return;
+        op->list.next = (struct list_cursor){.phase = LIST_DEAD};
+    }
+    op->list.more = list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
+}
+
+static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->list.found = 0;
+    op->list.next = op->list.after;
+    op->list.more = list_map(rq, &rq->core.dead, op->list.after.seq + 1, op, now);
+}
+
+static void revive_or_drop(struct resident_queue *rq, struct engine_op *op, struct message *m,
+                           struct instant now)
+{
+    if (op->verb == ENGINE_DEAD_REDRIVE)
+        queue_redrive(&rq->core, m, op->bulk.slot, now);
+    else
+        queue_drop_dead(&rq->core, m, now);
+    op->bulk.count++;
+}
+
+static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.count = 0;
+    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
+        struct message *m = queue_find(&rq->core, &op->bulk.ids[i]);
+        if (m && m->state == MESSAGE_DEAD)
+            revive_or_drop(rq, op, m, now);
+    }
+    op->bulk.more = false;
+    if (op->bulk.id_count > 0)
+        return;
+    uint64_t seq = 0;
+    for (struct message *m; (m = seqmap_next(&rq->core.dead, seq, &seq)); seq++) {
+        if (seq >= op->bulk.before_seq)
+            break;
+        if (op->bulk.count == op->bulk.max) {
+            op->bulk.more = true;
+            break;
+        }
+        revive_or_drop(rq, op, m, now);
+    }
+}
+
+static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
+    [ENGINE_PUT] = apply_put,
+    [ENGINE_CLAIM] = apply_claim,
+    [ENGINE_ACK] = apply_settle,
+    [ENGINE_NACK] = apply_settle,
+    [ENGINE_RELEASE] = apply_settle,
+    [ENGINE_EXTEND] = apply_settle,
+    [ENGINE_CANCEL] = apply_cancel,
+    [ENGINE_GET] = apply_get,
+    [ENGINE_PURGE] = apply_purge,
+    [ENGINE_LIST] = apply_list,
+    [ENGINE_DEAD_LIST] = apply_dead_list,
+    [ENGINE_DEAD_REDRIVE] = apply_dead_bulk,
+    [ENGINE_DEAD_DROP] = apply_dead_bulk,
+};
+
+/* The queue whose timer is due first, or NULL. */
+static struct resident_queue *first_due(struct resident *r, struct instant now)
+{
+    struct order_node *n = order_first(&r->mono);
+    if (!n || n->key > now.mono_ms) {
+        n = order_first(&r->wall);
+        if (!n || n->key > now.wall_ms)
+            return NULL;
+    }
+    return container_of(n, struct due, node)->queue;
+}
+
+static void apply_sweep(struct resident *r, struct engine_op *op, struct instant now)
+{
+    uint32_t left = op->sweep.max;
+    struct resident_queue *rq;
+    resident_settle(r, NULL, NULL);
+    while (left > 0 && (rq = first_due(r, now))) {
+        uint64_t before = rq->core.memory;
+        uint32_t moved = queue_sweep(&rq->core, left, now);
+        r->base.counters.resident_bytes += rq->core.memory - before;
+        left -= moved;
+        retime(rq);
+        resident_touch(rq);
+        if (op->sweep.touched)
+            op->sweep.touched(op, &rq->face);
+        if (moved == 0) /* only counts changed, or a timer was early: no progress to wait for */
+            break;
+    }
+    op->sweep.more = left == 0;
+}
+
+void resident_apply(struct resident *r, struct engine_op *op, struct instant now)
+{
+    op->status = STATUS_OK;
+    if (op->verb == ENGINE_SWEEP) {
+        apply_sweep(r, op, now);
+        return;
+    }
+    struct resident_queue *rq = resident_queue_of(op->queue);
+    uint64_t before = rq->core.memory;
+    verbs[op->verb](rq, op, now);
+    r->base.counters.resident_bytes += rq->core.memory - before;
+    resident_touch(rq);
+}

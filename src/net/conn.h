@@ -1,0 +1,161 @@
+/* The inside of net: one connection, and the server it belongs to. Only files of
+ * this folder include it.
+ *
+ * A connection takes its turn in three places. on_read() parses what came and calls
+ * the handler; http_respond() appends to the output; conn_settle(), once per loop
+ * turn for each connection that is dirty, writes, goes on with input that had to
+ * wait, and closes what has ended. Nothing but conn_settle(), a read error, the
+ * sweep and the end of the server closes a connection, so a handler never loses
+ * the connection it is being called for. */
+#ifndef TRIAGE_NET_CONN_H
+#define TRIAGE_NET_CONN_H
+
+#include "net/parse.h"
+#include "net/server.h"
+
+#include <sys/queue.h>
+#include <uv.h>
+
+#define CONN_READ_SIZE   (64 * 1024)   /* one read; also how much may wait behind a full pipeline */
+#define CONN_PAUSE_SIZE  (1024 * 1024) /* unsent output at which no further request is taken */
+#define CONN_DISCARD_MAX (1024 * 1024) /* bytes thrown away after the last request */
+#define CONN_LINGER_MS   2000          /* for a refused client to read why */
+#define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
+#define CONN_SPARE_MAX   64            /* output buffers kept for the next answers */
+#define CONN_SPARE_SIZE  (16 * 1024)   /* and none of them larger than this */
+#define SERVER_SWEEP_MS  250
+
+/* Which clock runs against the peer's sending. Each is a list in the server, by time. */
+enum watch {
+    WATCH_NONE, /* its requests are under way; it may wait as long as they do */
+    WATCH_HEAD,
+    WATCH_BODY,
+    WATCH_IDLE,
+    WATCH_LINGER,
+    WATCH_COUNT
+};
+
+TAILQ_HEAD(conn_list, conn);
+STAILQ_HEAD(request_list, http_request);
+
+struct conn {
+    uv_tcp_t tcp;
+    struct http_server *server;
+    TAILQ_ENTRY(conn) all;
+
+    /* Input. `in` starts with the request being received and is empty when every byte was used. */
+    struct buf in;
+    size_t scanned;  /* of a head that is not whole */
+    size_t head_len; /* 0 until the head is whole */
+    bool chunked;
+    bool continue_due; /* 100 Continue is owed once its turn comes */
+    uint64_t content_length;
+    size_t body_max;
+    struct parse_chunks chunks;
+    size_t discarded;
+
+    /* Requests handed over, in order; the first unanswered one holds back the rest. */
+    struct request_list requests;
+    unsigned request_count;
+
+    /* Output. */
+    struct buf out;     /* answers in order, not yet given to the kernel */
+    struct buf sending; /* owned by `write` while it is under way */
+    size_t held;        /* bytes of answers that wait for their turn */
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+
+    bool reading; /* uv_read_start is in force */
+    bool ended;   /* the peer has ended its side */
+    bool last;    /* no further request is taken */
+    bool refused; /* ended by us: let the peer read why before closing */
+    bool broken;  /* too much unsent: close without more words */
+    bool shut;    /* our side is ended */
+    bool over;    /* counted as turned away */
+    bool closing;
+    bool dirty;
+
+    TAILQ_ENTRY(conn) dirty_link;
+    enum watch watch;
+    TAILQ_ENTRY(conn) watch_link;
+    uint64_t watch_ms; /* since when */
+    uint64_t began_ms; /* the request being received */
+    TAILQ_ENTRY(conn) writer_link;
+    size_t writer_left; /* unsent at the last look */
+    uint64_t writer_ms; /* of the last progress */
+};
+
+struct http_server {
+    uv_loop_t *loop;
+    struct http_hooks hooks;
+    struct http_limits limits;
+    struct http_counters counters; /* written by one thread, read by any: counter_add() */
+
+    uv_tcp_t *listener; /* NULL when not listening */
+    uv_timer_t sweep;
+    uv_check_t check;
+    uv_prepare_t prepare;
+    unsigned handle_count; /* not yet closed, connections included */
+    unsigned conn_count;
+    unsigned over_count; /* of them, turned away and still being told */
+
+    struct conn_list conns;
+    struct conn_list dirty;
+    struct conn_list watched[WATCH_COUNT];
+    struct conn_list writers;
+
+    bool draining;
+    bool closing;
+    uint64_t drain_ms; /* loop time at which a drain stops being polite */
+    http_server_done *drained;
+    void *drained_arg;
+    http_server_done *closed;
+    void *closed_arg;
+
+    struct request_list request_pool;
+    struct buf spare[CONN_SPARE_MAX];
+    unsigned spare_count;
+    struct parse_head head; /* of the request whose handler is being called */
+    char id_prefix[9];      /* eight random digits and a dash, not terminated */
+    uint64_t id_count;
+    char date[48];   /* the whole header line */
+    uint64_t date_s; /* loop time for which it holds */
+    char input[CONN_READ_SIZE];
+};
+
+static inline void counter_add(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+#define count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
+
+/* Takes what the listener has to offer. `over`: only to be told that there are too many. */
+void conn_accept(struct http_server *server, bool over);
+
+void conn_touch(struct conn *c); /* settle it before the loop waits */
+void conn_settle(struct conn *c);
+void conn_close(struct conn *c); /* at once; cuts off its requests */
+
+/* Refuses whatever is being received, in its turn, and ends the connection. */
+void conn_refuse(struct conn *c, enum status status, const char *detail);
+
+bool conn_is_idle(const struct conn *c);
+
+void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
+
+/* In sweep.c: closes or refuses those whose time is up. */
+void conn_sweep(struct http_server *server);
+
+/* In respond.c: a request from the pool, appended to the connection's. */
+struct http_request *request_new(struct conn *c);
+void request_name(struct http_request *req, struct http_slice wish); /* sets req->id */
+void request_free(struct http_request *req);
+
+/* Moves the answers whose turn has come to the output. */
+void conn_collect(struct conn *c);
+
+/* In server.c: one handle fewer; the last one ends a drain or a close. */
+void server_handle_closed(struct http_server *server);
+
+#endif

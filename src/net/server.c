@@ -1,0 +1,274 @@
+#include "net/server.h"
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "net/conn.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+/* Listening, the turn of the loop, and the ends: drain and close. */
+
+struct http_limits http_limits_default(void)
+{
+    return (struct http_limits){
+        .head_max = HTTP_HEAD_MAX,
+        .headers_max = HTTP_HEADERS_MAX,
+        .connections_max = HTTP_CONNECTIONS_MAX,
+        .pipeline_max = HTTP_PIPELINE_MAX,
+        .head_ms = HTTP_HEAD_MS_MAX,
+        .body_rate = HTTP_BODY_RATE_MIN,
+        .idle_ms = HTTP_IDLE_MS_MAX,
+        .write_ms = HTTP_WRITE_MS_MAX,
+        .output_max = HTTP_OUTPUT_MAX,
+    };
+}
+
+void http_server_flush(struct http_server *s)
+{
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->dirty))) {
+        TAILQ_REMOVE(&s->dirty, c, dirty_link);
+        c->dirty = false;
+        conn_settle(c);
+    }
+}
+
+static void conns_close(struct http_server *s)
+{
+    struct conn *c;
+    TAILQ_FOREACH(c, &s->conns, all)
+    conn_close(c);
+}
+
+static void drain_check(struct http_server *s)
+{
+    if (!s->drained || s->closing)
+        return;
+    if (s->conn_count > 0) {
+        if (uv_now(s->loop) >= s->drain_ms)
+            conns_close(s);
+        return;
+    }
+    http_server_done *done = s->drained;
+    s->drained = NULL;
+    done(s, s->drained_arg);
+}
+
+static void on_check(uv_check_t *check)
+{
+    http_server_flush(check->data);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct http_server *s = prepare->data;
+    http_server_flush(s);
+    drain_check(s);
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    conn_sweep(timer->data);
+}
+
+static void id_prefix_init(struct http_server *s)
+{
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        random = (uint32_t)uv_hrtime();
+    for (int i = 0; i < 8; i++)
+        s->id_prefix[i] = "0123456789abcdef"[random >> (4 * i) & 15];
+    s->id_prefix[8] = '-';
+}
+
+static void handles_init(struct http_server *s)
+{
+    uv_timer_init(s->loop, &s->sweep);
+    uv_check_init(s->loop, &s->check);
+    uv_prepare_init(s->loop, &s->prepare);
+    s->sweep.data = s->check.data = s->prepare.data = s;
+    uv_timer_start(&s->sweep, on_sweep, SERVER_SWEEP_MS, SERVER_SWEEP_MS);
+    uv_check_start(&s->check, on_check);
+    uv_prepare_start(&s->prepare, on_prepare);
+    uv_unref((uv_handle_t *)&s->sweep);
+    uv_unref((uv_handle_t *)&s->check);
+    uv_unref((uv_handle_t *)&s->prepare);
+    s->handle_count = 3;
+}
+
+struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
+                                    const struct http_limits *limits)
+{
+    assert(hooks->handle);
+    assert(hooks->body_limit);
+    assert(hooks->problem);
+    struct http_server *s = mem_zalloc(sizeof(*s));
+    s->loop = loop;
+    s->hooks = *hooks;
+    s->limits = limits ? *limits : http_limits_default();
+    assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
+    assert(s->limits.pipeline_max > 0);
+    assert(s->limits.body_rate > 0);
+    TAILQ_INIT(&s->conns);
+    TAILQ_INIT(&s->dirty);
+    TAILQ_INIT(&s->writers);
+    for (int i = 0; i < WATCH_COUNT; i++)
+        TAILQ_INIT(&s->watched[i]);
+    STAILQ_INIT(&s->request_pool);
+    s->date_s = UINT64_MAX;
+    id_prefix_init(s);
+    handles_init(s);
+    return s;
+}
+
+/* When descriptors run out libuv gives up a spare one to accept and close what is waiting, so the
+ * listener does not spin; it then reports the error here. */
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct http_server *s = listener->data;
+    if (status < 0) {
+        count(s, connections_refused, 1);
+        return;
+    }
+    conn_accept(s, s->conn_count - s->over_count >= s->limits.connections_max);
+}
+
+static int address_parse(const char *addr, int port, struct sockaddr_storage *out)
+{
+    int err = uv_ip4_addr(addr, port, (struct sockaddr_in *)out);
+    return err ? uv_ip6_addr(addr, port, (struct sockaddr_in6 *)out) : 0;
+}
+
+static int listener_bind(uv_tcp_t *listener, const struct sockaddr *addr, bool shared)
+{
+    uv_os_fd_t fd;
+    int err = uv_fileno((uv_handle_t *)listener, &fd);
+    if (err)
+        return err;
+    int on = 1;
+    if (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
+        return uv_translate_sys_error(errno);
+    err = uv_tcp_bind(listener, addr, 0);
+    return err ? err : uv_listen((uv_stream_t *)listener, SOMAXCONN, on_connection);
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct http_server *s = handle->data;
+    free(handle);
+    server_handle_closed(s);
+}
+
+static void listener_close(struct http_server *s)
+{
+    if (s->listener)
+        uv_close((uv_handle_t *)s->listener, on_listener_closed);
+    s->listener = NULL;
+}
+
+int http_server_listen(struct http_server *s, const char *addr, int port, bool shared)
+{
+    assert(!s->listener);
+    struct sockaddr_storage where;
+    int err = address_parse(addr, port, &where);
+    if (err)
+        return err;
+    uv_tcp_t *listener = mem_zalloc(sizeof(*listener));
+    err = uv_tcp_init_ex(s->loop, listener, where.ss_family);
+    if (err) {
+        free(listener);
+        return err;
+    }
+    listener->data = s;
+    s->listener = listener;
+    s->handle_count++;
+    err = listener_bind(listener, (struct sockaddr *)&where, shared);
+    if (err)
+        listener_close(s);
+    return err;
+}
+
+int http_server_port(const struct http_server *s)
+{
+    struct sockaddr_storage where;
+    int len = sizeof(where);
+    if (!s->listener || uv_tcp_getsockname(s->listener, (struct sockaddr *)&where, &len) < 0)
+        return 0;
+    return where.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&where)->sin6_port)
+                                       : ntohs(((struct sockaddr_in *)&where)->sin_port);
+}
+
+void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_done *done, void *arg)
+{
+    assert(!s->draining);
+    assert(!s->closing);
+    s->draining = true;
+    s->drain_ms = uv_now(s->loop) + drain_ms;
+    s->drained = done;
+    s->drained_arg = arg;
+    listener_close(s);
+    struct conn *c;
+    TAILQ_FOREACH(c, &s->conns, all)
+    conn_touch(c);
+    /* The sweep looks at the deadline, so it has to keep the loop alive now. */
+    uv_ref((uv_handle_t *)&s->sweep);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    server_handle_closed(handle->data);
+}
+
+void http_server_close(struct http_server *s, http_server_done *done, void *arg)
+{
+    assert(!s->closing);
+    s->closing = true;
+    s->closed = done;
+    s->closed_arg = arg;
+    listener_close(s);
+    conns_close(s);
+    uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
+    uv_close((uv_handle_t *)&s->check, on_handle_closed);
+    uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
+}
+
+void server_handle_closed(struct http_server *s)
+{
+    assert(s->handle_count > 0);
+    if (--s->handle_count > 0)
+        return;
+    http_server_done *done = s->closed;
+    s->closed = NULL;
+    if (done)
+        done(s, s->closed_arg);
+}
+
+void http_server_free(struct http_server *s)
+{
+    if (!s)
+        return;
+    assert(s->handle_count == 0);
+    assert(s->counters.requests_open == 0);
+    struct http_request *req;
+    while ((req = STAILQ_FIRST(&s->request_pool))) {
+        STAILQ_REMOVE_HEAD(&s->request_pool, next);
+        free(req);
+    }
+    for (unsigned i = 0; i < s->spare_count; i++)
+        buf_fini(&s->spare[i]);
+    free(s);
+}
+
+struct http_counters http_server_counters(const struct http_server *s)
+{
+    struct http_counters c;
+#define X(name, meaning) c.name = __atomic_load_n(&s->counters.name, __ATOMIC_RELAXED);
+    HTTP_COUNTERS(X)
+#undef X
+    return c;
+}

@@ -1,0 +1,183 @@
+#include "conformance/rig.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void on_wake(void *ctx, uint32_t shard)
+{
+    struct rig *r = ctx;
+    assert(shard == 0);
+    pthread_mutex_lock(&r->lock);
+    r->wake = true;
+    pthread_cond_signal(&r->woken);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void wait_for_wake(struct rig *r)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += RIG_PATIENCE_S;
+    pthread_mutex_lock(&r->lock);
+    int late = 0;
+    while (!r->wake && !late)
+        late = pthread_cond_timedwait(&r->woken, &r->lock, &until);
+    r->wake = false;
+    pthread_mutex_unlock(&r->lock);
+    if (late) {
+        fprintf(stderr, "the engine did not answer within %d s\n", RIG_PATIENCE_S);
+        abort();
+    }
+}
+
+static void open_engine(struct rig *r)
+{
+    struct buf error = {0};
+    enum status s = engine_open(&r->options, 1, &r->engine, &error);
+    if (s != STATUS_OK) {
+        fprintf(stderr, "engine_open: %s: %s\n", status_name(s), buf_cstr(&error));
+        abort();
+    }
+    buf_fini(&error);
+}
+
+void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit)
+{
+    *r = (struct rig){
+        .now = {.wall_ms = 1750000000000, .mono_ms = 5000000},
+        .options = {.kind = kind,
+                    .durability = durability,
+                    .sync_interval_ms = 20,
+                    .memory_limit = memory_limit,
+                    .disk_reserve = 1,
+                    .wake = on_wake,
+                    .wake_ctx = r},
+    };
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->woken, NULL);
+    if (strcmp(kind, "memory") != 0) {
+        const char *base = getenv("TMPDIR");
+        snprintf(r->dir, sizeof(r->dir), "%s/triage-test-XXXXXX", base ? base : "/tmp");
+        if (!mkdtemp(r->dir)) {
+            perror(r->dir);
+            abort();
+        }
+        r->options.data_dir = r->dir;
+    }
+    open_engine(r);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
+void rig_fini(struct rig *r)
+{
+    engine_close(&r->engine, 1);
+    if (r->dir[0])
+        nftw(r->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    pthread_cond_destroy(&r->woken);
+    pthread_mutex_destroy(&r->lock);
+}
+
+void rig_reopen(struct rig *r)
+{
+    engine_close(&r->engine, 1);
+    r->engine = NULL;
+    open_engine(r);
+}
+
+bool rig_durable(const struct rig *r)
+{
+    return r->engine->ops->capabilities & ENGINE_DURABLE;
+}
+
+static void on_done(struct engine_op *op)
+{
+    uint32_t *left = op->user;
+    assert(*left > 0);
+    --*left;
+}
+
+void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count)
+{
+    uint32_t left = count;
+    for (uint32_t i = 0; i < count; i++) {
+        ops[i]->done = on_done;
+        ops[i]->user = &left;
+        engine_submit(r->engine, ops[i], r->now);
+    }
+    assert(left == count);
+    engine_flush(r->engine);
+    while (left > 0) {
+        if (engine_poll(r->engine) == 0 && left > 0)
+            wait_for_wake(r);
+    }
+    assert(r->engine->in_flight == 0);
+}
+
+void rig_run_one(struct rig *r, struct engine_op *op)
+{
+    rig_run(r, &op, 1);
+}
+
+static void ignore_touched(struct engine_op *op, struct engine_queue *q)
+{
+    (void)op, (void)q;
+}
+
+void rig_sweep(struct rig *r, uint32_t max)
+{
+    for (uint32_t round = 0; round < 1000000; round++) {
+        struct engine_op op = {.verb = ENGINE_SWEEP,
+                               .sweep = {.max = max, .touched = ignore_touched}};
+        rig_run_one(r, &op);
+        if (!op.sweep.more && engine_next_due_ms(r->engine, r->now) > 0)
+            return;
+    }
+    fprintf(stderr, "sweeping never ends\n");
+    abort();
+}
+
+struct queue_config rig_config(uint32_t level_count)
+{
+    struct queue_config c = {
+        .profile = "custom",
+        .level_count = (uint8_t)level_count,
+        .policy = POLICY_STRICT,
+        .visibility_ms = 30000,
+        .max_attempts = 3,
+        .backoff = BACKOFF_NONE,
+        .backoff_base_ms = 1000,
+        .backoff_max_ms = 300000,
+        .expired = EXPIRED_DROP,
+        .dedup_window_ms = 300000,
+        .dedup_scope = DEDUP_WINDOW,
+    };
+    for (uint32_t i = 0; i < level_count; i++) {
+        snprintf(c.levels[i].name, sizeof(c.levels[i].name), "L%u", i);
+        c.levels[i].has_number = true;
+        c.levels[i].number = i;
+        c.levels[i].weight = 1;
+    }
+    return c;
+}
+
+struct engine_queue *rig_queue(struct rig *r, const char *name, const struct queue_config *config)
+{
+    struct engine_queue *q = engine_queue_find(r->engine, name, strlen(name));
+    if (q)
+        return q;
+    struct engine_op op = {.verb = ENGINE_QUEUE_SET, .set = {.name = name, .config = config}};
+    rig_run_one(r, &op);
+    assert(op.status == STATUS_OK);
+    return op.queue;
+}

@@ -1,0 +1,301 @@
+#include "sim/model.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+void model_init(struct model_queue *q, const struct engine_queue *real)
+{
+    q->id = real->id;
+    q->config = real->config;
+    q->count = 0;
+    q->dedup_count = 0;
+    q->totals = (struct queue_totals){0};
+    q->next_seq = real->next_seq;
+    q->order_ms = INT64_MIN;
+    q->dropped = 0;
+}
+
+static bool same_id(const struct message_id *a, const struct message_id *b)
+{
+    return a->queue == b->queue && a->slot == b->slot && a->ready_ms == b->ready_ms &&
+           a->seq == b->seq;
+}
+
+struct model_message *model_find(struct model_queue *q, const struct message_id *id)
+{
+    for (uint32_t i = 0; i < q->count; i++) {
+        if (same_id(&q->messages[i].id, id))
+            return &q->messages[i];
+    }
+    return NULL;
+}
+
+static bool pending(const struct model_message *m)
+{
+    return m->state == MESSAGE_SCHEDULED || m->state == MESSAGE_READY;
+}
+
+/* The last key stored decides; older ones with that key have run out. */
+static struct model_dedup *dedup_entry(const struct model_queue *q, int key)
+{
+    for (uint32_t i = q->dedup_count; i-- > 0;) {
+        if (q->dedup[i].key == key)
+            return (struct model_dedup *)&q->dedup[i];
+    }
+    return NULL;
+}
+
+bool model_dedup_certain(const struct model_queue *q, int key, struct instant now,
+                         int64_t wall_high_ms)
+{
+    const struct model_dedup *e = dedup_entry(q, key);
+    return !e || q->config.dedup_scope == DEDUP_LIVE || wall_high_ms < e->until_ms ||
+           now.wall_ms >= e->until_ms;
+}
+
+static struct model_dedup *duplicate(struct model_queue *q, int key, struct instant now)
+{
+    struct model_dedup *e = key < 0 ? NULL : dedup_entry(q, key);
+    if (!e)
+        return NULL;
+    if (q->config.dedup_scope == DEDUP_WINDOW)
+        return now.wall_ms < e->until_ms ? e : NULL;
+    const struct model_message *m = model_find(q, &e->id);
+    return m && m->state != MESSAGE_DONE ? e : NULL;
+}
+
+static bool full(const struct model_queue *q, uint32_t bytes)
+{
+    struct queue_view v = model_view(q);
+    return (q->config.max_depth > 0 && v.ready + v.scheduled >= q->config.max_depth) ||
+           (q->config.max_bytes > 0 && v.bytes + bytes > q->config.max_bytes);
+}
+
+static void place(struct model_queue *q, struct model_message *m, const struct model_draft *d,
+                  struct instant now)
+{
+    int64_t ready_ms = d->ready_ms;
+    if (ready_ms == READY_NOW) {
+        ready_ms = now.wall_ms + d->delay_ms;
+        if (d->delay_ms == 0) {
+            ready_ms = ready_ms > q->order_ms ? ready_ms : q->order_ms;
+            q->order_ms = ready_ms;
+        }
+    }
+    int64_t ttl_ms = d->ttl_ms == TTL_DEFAULT ? q->config.ttl_ms : d->ttl_ms;
+    m->ready_ms = ready_ms;
+    m->state = ready_ms <= now.wall_ms || (d->ready_ms == READY_NOW && d->delay_ms == 0)
+                   ? MESSAGE_READY
+                   : MESSAGE_SCHEDULED;
+    m->expire_ms = ttl_ms > 0 ? now.wall_ms + ttl_ms : INT64_MAX;
+}
+
+enum status model_put(struct model_queue *q, const struct model_draft *d, struct instant now,
+                      bool *deduplicated, struct message_id *id)
+{
+    *deduplicated = false;
+    if (d->rank < 0)
+        return STATUS_UNKNOWN_PRIORITY;
+    const struct model_dedup *first = duplicate(q, d->dedup_key, now);
+    if (first) {
+        *deduplicated = true;
+        *id = first->id;
+        q->totals.deduplicated++;
+        return STATUS_OK;
+    }
+    if (full(q, d->bytes))
+        return STATUS_QUEUE_FULL;
+
+    assert(q->count < MODEL_LIVE_MAX);
+    struct model_message *m = &q->messages[q->count++];
+    *m = (struct model_message){
+        .slot = q->config.levels[d->rank].slot,
+        .enqueued_ms = now.wall_ms,
+        .body_hash = d->body_hash,
+        .bytes = d->bytes,
+        .dedup_key = d->dedup_key,
+    };
+    place(q, m, d, now);
+    m->id = (struct message_id){q->id, m->slot, m->ready_ms, q->next_seq++};
+    *id = m->id;
+    q->totals.enqueued++;
+    if (d->dedup_key >= 0) {
+        assert(q->dedup_count < MODEL_DEDUP_MAX);
+        q->dedup[q->dedup_count++] = (struct model_dedup){
+            d->dedup_key, m->id, now.wall_ms + q->config.dedup_window_ms};
+    }
+    return STATUS_OK;
+}
+
+static bool before(const struct model_message *a, const struct model_message *b)
+{
+    return a->ready_ms != b->ready_ms ? a->ready_ms < b->ready_ms : a->id.seq < b->id.seq;
+}
+
+struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
+                                  struct instant now)
+{
+    struct model_message *first = NULL;
+    for (uint32_t i = 0; i < q->count; i++) {
+        struct model_message *m = &q->messages[i];
+        if (m->state == MESSAGE_READY && m->slot == slot && (!first || before(m, first)))
+            first = m;
+    }
+    if (!first)
+        return NULL;
+    first->state = MESSAGE_LEASED;
+    first->attempts++;
+    first->lease_until_ms = now.mono_ms + (lease_ms < 0 ? q->config.visibility_ms : lease_ms);
+    q->totals.claimed++;
+    q->totals.redelivered += first->attempts > 1;
+    return first;
+}
+
+enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,
+                       struct model_message **m)
+{
+    *m = model_find(q, &item->id);
+    if (!*m)
+        return STATUS_MESSAGE_NOT_FOUND;
+    bool held = (*m)->state == MESSAGE_LEASED && now.mono_ms < (*m)->lease_until_ms &&
+                memcmp((*m)->receipt, item->receipt, RECEIPT_BYTES) == 0;
+    return held ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
+}
+
+void model_gone(struct model_queue *q, struct model_message *m)
+{
+    *m = q->messages[--q->count];
+}
+
+void model_ack(struct model_queue *q, struct model_message *m, struct instant now)
+{
+    q->totals.acked++;
+    m->state = MESSAGE_DONE;
+    m->ended_ms = now.wall_ms;
+    if (q->config.history_ms == 0)
+        model_gone(q, m);
+}
+
+static void die(struct model_queue *q, struct model_message *m, const char *reason,
+                struct instant now)
+{
+    m->state = MESSAGE_DEAD;
+    m->ended_ms = now.wall_ms;
+    snprintf(m->reason, sizeof(m->reason), "%s", reason);
+    q->totals.dead++;
+}
+
+void model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
+                const char *reason, struct instant now)
+{
+    snprintf(m->reason, sizeof(m->reason), "%s", reason);
+    if (m->attempts >= q->config.max_attempts) {
+        die(q, m, reason, now);
+        return;
+    }
+    if (delay_ms < 0)
+        delay_ms = levels_backoff_ms(&q->config, m->attempts, 0.5);
+    m->state = delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY;
+    if (delay_ms > 0)
+        m->ready_ms = now.wall_ms + delay_ms;
+}
+
+void model_release(struct model_queue *q, struct model_message *m)
+{
+    q->totals.released++;
+    m->attempts--;
+    m->state = MESSAGE_READY;
+}
+
+enum status model_cancel(struct model_queue *q, const struct message_id *id)
+{
+    struct model_message *m = model_find(q, id);
+    if (!m)
+        return STATUS_MESSAGE_NOT_FOUND;
+    if (!pending(m))
+        return STATUS_NOT_PENDING;
+    q->totals.cancelled++;
+    model_gone(q, m);
+    return STATUS_OK;
+}
+
+void model_redrive(struct model_queue *q, struct model_message *m, int slot, struct instant now)
+{
+    assert(m->state == MESSAGE_DEAD);
+    q->totals.redriven++;
+    m->attempts = 0;
+    m->state = m->ready_ms <= now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
+    m->expire_ms = INT64_MAX;
+    if (slot >= 0)
+        m->slot = (uint8_t)slot;
+}
+
+/* What one message does when time passes; true when it did something. */
+static bool let_pass(struct model_queue *q, struct model_message *m, struct instant now)
+{
+    if (m->state == MESSAGE_LEASED && m->lease_until_ms <= now.mono_ms) {
+        q->totals.lease_expired++;
+        model_fail(q, m, -1, "lease expired", now);
+    } else if (pending(m) && m->expire_ms <= now.wall_ms) {
+        if (q->config.expired == EXPIRED_DEAD) {
+            die(q, m, "expired", now);
+        } else {
+            q->totals.expired++;
+            model_gone(q, m);
+        }
+    } else if (m->state == MESSAGE_SCHEDULED && m->ready_ms <= now.wall_ms) {
+        m->state = MESSAGE_READY;
+    } else if (m->state == MESSAGE_DONE && m->ended_ms + q->config.history_ms <= now.wall_ms) {
+        model_gone(q, m);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void model_sweep(struct model_queue *q, struct instant now)
+{
+    for (uint32_t i = 0; i < q->count;) {
+        if (!let_pass(q, &q->messages[i], now))
+            i++;
+    }
+}
+
+struct model_message *model_next(struct model_queue *q, enum message_state state, uint64_t seq)
+{
+    struct model_message *next = NULL;
+    for (uint32_t i = 0; i < q->count; i++) {
+        struct model_message *m = &q->messages[i];
+        if (m->state == state && m->id.seq >= seq && (!next || m->id.seq < next->id.seq))
+            next = m;
+    }
+    return next;
+}
+
+struct queue_view model_view(const struct model_queue *q)
+{
+    struct queue_view v = {.totals = q->totals};
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct model_message *m = &q->messages[i];
+        struct lane_view *lane = &v.lanes[m->slot];
+        if (m->state == MESSAGE_READY && (lane->ready++ == 0 || m->ready_ms < lane->head_ms))
+            lane->head_ms = m->ready_ms;
+        lane->scheduled += m->state == MESSAGE_SCHEDULED;
+        lane->leased += m->state == MESSAGE_LEASED;
+        v.ready += m->state == MESSAGE_READY;
+        v.scheduled += m->state == MESSAGE_SCHEDULED;
+        v.leased += m->state == MESSAGE_LEASED;
+        v.dead += m->state == MESSAGE_DEAD;
+        v.history += m->state == MESSAGE_DONE;
+        v.bytes += pending(m) ? m->bytes : 0;
+    }
+    return v;
+}
+
+bool model_conserves(const struct model_queue *q, const struct queue_view *v)
+{
+    const struct queue_totals *t = &v->totals;
+    return t->enqueued == v->scheduled + v->ready + v->leased + v->dead + t->acked + t->expired +
+                              t->cancelled + q->dropped;
+}

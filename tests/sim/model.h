@@ -1,0 +1,94 @@
+/* What an engine must do, said in the plainest way: arrays, linear scans, no
+ * structure that could be wrong in the same way as the real one. Small counts only. */
+#ifndef TRIAGE_TESTS_MODEL_H
+#define TRIAGE_TESTS_MODEL_H
+
+#include "engine/engine.h"
+
+#define MODEL_LIVE_MAX  512
+#define MODEL_DEDUP_MAX 4096
+#define MODEL_REASON    32
+
+struct model_message {
+    struct message_id id;
+    enum message_state state;
+    uint8_t slot;
+    int64_t ready_ms;
+    int64_t enqueued_ms;
+    int64_t expire_ms; /* INT64_MAX: never */
+    int64_t ended_ms;  /* DEAD, DONE */
+    uint32_t attempts;
+    uint64_t body_hash;
+    uint32_t bytes; /* payload and metadata */
+    int dedup_key;  /* -1: none */
+    bool delivered; /* has had a receipt */
+    uint8_t receipt[RECEIPT_BYTES];
+    int64_t lease_until_ms; /* monotonic */
+    char reason[MODEL_REASON];
+};
+
+struct model_dedup {
+    int key;
+    struct message_id id;
+    int64_t until_ms; /* window scope */
+};
+
+struct model_queue {
+    uint32_t id;
+    struct queue_config config; /* with the engine's slots */
+    struct model_message messages[MODEL_LIVE_MAX];
+    uint32_t count;
+    struct model_dedup dedup[MODEL_DEDUP_MAX];
+    uint32_t dedup_count;
+    struct queue_totals totals;
+    uint64_t next_seq;
+    int64_t order_ms;  /* the latest ready time given to an undelayed message */
+    uint64_t dropped; /* dead letters thrown away */
+};
+
+void model_init(struct model_queue *q, const struct engine_queue *real);
+
+struct model_message *model_find(struct model_queue *q, const struct message_id *id);
+
+/* A draft as the simulation describes it. */
+struct model_draft {
+    int rank; /* -1: none such */
+    int64_t ready_ms;
+    int64_t delay_ms;
+    int64_t ttl_ms;
+    int dedup_key;
+    uint64_t body_hash;
+    uint32_t bytes;
+};
+
+/* False when a wall clock that went back makes it a matter of timing whether the key is known. */
+bool model_dedup_certain(const struct model_queue *q, int key, struct instant now,
+                         int64_t wall_high_ms);
+
+enum status model_put(struct model_queue *q, const struct model_draft *d, struct instant now,
+                      bool *deduplicated, struct message_id *id);
+struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
+                                  struct instant now);
+
+/* OK when the receipt opens the message, which is then in *m. */
+enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,
+                       struct model_message **m);
+void model_ack(struct model_queue *q, struct model_message *m, struct instant now);
+void model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
+                const char *reason, struct instant now);
+void model_release(struct model_queue *q, struct model_message *m);
+enum status model_cancel(struct model_queue *q, const struct message_id *id);
+void model_redrive(struct model_queue *q, struct model_message *m, int slot, struct instant now);
+void model_gone(struct model_queue *q, struct model_message *m);
+void model_sweep(struct model_queue *q, struct instant now);
+
+/* The next message in that state at or after `seq`, by seq; NULL when there is none. */
+struct model_message *model_next(struct model_queue *q, enum message_state state, uint64_t seq);
+
+/* Everything a view says, counted anew. */
+struct queue_view model_view(const struct model_queue *q);
+
+/* True when enqueued is the sum of where messages are and went. */
+bool model_conserves(const struct model_queue *q, const struct queue_view *view);
+
+#endif

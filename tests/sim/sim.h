@@ -1,0 +1,113 @@
+/* A seeded run: one engine, a few queues, and the model of each. Every step makes
+ * an op that some producer, consumer or operator might ask for, runs it, and judges
+ * the answer by the model. The same seed makes the same run. */
+#ifndef TRIAGE_TESTS_SIM_H
+#define TRIAGE_TESTS_SIM_H
+
+#include "conformance/rig.h"
+#include "sim/model.h"
+
+#define SIM_QUEUES     3
+#define SIM_ITEMS      6
+#define SIM_SEEN_MAX   512
+#define SIM_GROUP_MAX  6
+#define SIM_LIVE_MAX   200 /* enqueues stop above this many messages in a queue */
+#define SIM_LOG_LINES  20
+#define SIM_LOG_LINE   160
+#define SIM_PAST       64
+
+struct sim_queue {
+    char name[16];
+    struct engine_queue *real;
+    struct model_queue model;
+};
+
+/* A delivery that may be long over. */
+struct sim_past {
+    struct message_id id;
+    uint8_t receipt[RECEIPT_BYTES];
+};
+
+struct sim {
+    uint64_t seed;
+    const char *engine;
+    uint64_t steps; /* asked for, to print */
+    uint64_t random;
+    bool reopens; /* close and open now and then */
+    bool jumps;   /* the wall clock goes back now and then */
+    struct rig rig;
+    int64_t wall_high_ms;
+    struct sim_queue queues[SIM_QUEUES];
+    uint32_t queue_count;
+    uint32_t queue_id_high;
+    uint64_t tag; /* makes payloads unlike each other */
+    struct sim_past past[SIM_PAST];
+    uint32_t past_count;
+
+    char log[SIM_LOG_LINES][SIM_LOG_LINE];
+    uint64_t log_count;
+};
+
+/* A message as the engine showed it. */
+struct sim_seen {
+    struct message_id id;
+    enum message_state state;
+    uint8_t slot;
+    uint32_t attempts;
+    int64_t ready_ms;
+    int64_t enqueued_ms;
+    uint64_t body_hash;
+    bool has_delivery;
+    uint8_t receipt[RECEIPT_BYTES];
+    int64_t lease_until_ms;
+    char reason[MODEL_REASON];
+};
+
+/* An op with all that it points to. */
+struct sim_op {
+    struct engine_op op;
+    struct sim_queue *q;
+    struct put_item put[SIM_ITEMS];
+    struct model_draft drafts[SIM_ITEMS];
+    struct settle_item settle[SIM_ITEMS];
+    struct message_id ids[SIM_ITEMS];
+    struct plan plan;
+    char reason[MODEL_REASON];
+    struct sim_seen seen[SIM_SEEN_MAX];
+    uint32_t seen_count;
+};
+
+void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps);
+void sim_close(struct sim *s);
+void sim_step(struct sim *s); /* ends the program with a report when a promise is broken */
+
+/* For the parts of a run. */
+uint32_t sim_pick(struct sim *s, uint32_t n); /* 0 … n - 1 */
+bool sim_chance(struct sim *s, uint32_t percent);
+void sim_note(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sim_report(const struct sim *s); /* the seed, how to replay it, the last ops */
+_Noreturn void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+uint64_t sim_hash(const void *data, size_t len);
+
+#define sim_check(s, condition, ...)                                                               \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            sim_fail((s), "" __VA_ARGS__);                                                         \
+    } while (0)
+
+/* Messages: ops that may share a group. `make` chooses the inputs, `judge` moves the model and
+ * compares. */
+struct sim_verb {
+    uint32_t weight;
+    void (*make)(struct sim *s, struct sim_op *o);
+    void (*judge)(struct sim *s, struct sim_op *o);
+};
+extern const struct sim_verb sim_verbs[];
+extern const uint32_t sim_verb_count;
+
+void sim_list_all(struct sim *s, struct sim_queue *q); /* LIST shows everything once */
+void sim_see(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+             struct instant now);
+void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_message *m);
+
+#endif

@@ -1,0 +1,534 @@
+#include "sim/sim.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_see(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+             struct instant now)
+{
+    (void)now;
+    struct sim_op *o = container_of(op, struct sim_op, op);
+    if (o->seen_count == SIM_SEEN_MAX)
+        abort();
+    struct sim_seen *seen = &o->seen[o->seen_count++];
+    *seen = (struct sim_seen){
+        .id = message_identity(m, q->id),
+        .state = m->state,
+        .slot = m->slot,
+        .attempts = m->attempts,
+        .ready_ms = m->ready_ms,
+        .enqueued_ms = m->enqueued_ms,
+        .body_hash = sim_hash(m->body, message_body_len(m)),
+        .has_delivery = m->delivery != NULL,
+    };
+    if (!m->delivery)
+        return;
+    memcpy(seen->receipt, m->delivery->receipt, RECEIPT_BYTES);
+    seen->lease_until_ms = m->delivery->lease_until_ms;
+    snprintf(seen->reason, sizeof(seen->reason), "%.*s", (int)m->delivery->reason_len,
+             m->delivery->reason ? m->delivery->reason : "");
+}
+
+void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_message *m)
+{
+    uint64_t seq = m->id.seq;
+    sim_check(s, seen->id.seq == seq && seen->id.slot == m->id.slot &&
+                     seen->id.ready_ms == m->id.ready_ms && seen->id.queue == m->id.queue,
+              "shown seq %" PRIu64 ", expected %" PRIu64 " (order or identity)", seen->id.seq, seq);
+    sim_check(s, seen->state == m->state, "seq %" PRIu64 " is %s, expected %s", seq,
+              message_state_name(seen->state), message_state_name(m->state));
+    sim_check(s, seen->slot == m->slot, "seq %" PRIu64 " is in slot %u, expected %u", seq,
+              seen->slot, m->slot);
+    sim_check(s, seen->attempts == m->attempts, "seq %" PRIu64 " has %u attempts, expected %u", seq,
+              seen->attempts, m->attempts);
+    sim_check(s, seen->ready_ms == m->ready_ms, "seq %" PRIu64 " ready at %" PRId64
+              ", expected %" PRId64, seq, seen->ready_ms, m->ready_ms);
+    sim_check(s, seen->enqueued_ms == m->enqueued_ms, "seq %" PRIu64 ": enqueued time", seq);
+    sim_check(s, seen->body_hash == m->body_hash, "seq %" PRIu64 ": other bytes", seq);
+    if (m->state == MESSAGE_LEASED)
+        sim_check(s, seen->has_delivery && seen->lease_until_ms == m->lease_until_ms,
+                  "seq %" PRIu64 ": lease until %" PRId64 ", expected %" PRId64, seq,
+                  seen->lease_until_ms, m->lease_until_ms);
+    if (m->state == MESSAGE_DEAD)
+        sim_check(s, strcmp(seen->reason, m->reason) == 0, "seq %" PRIu64
+                  ": dead for \"%s\", expected \"%s\"", seq, seen->reason, m->reason);
+}
+
+/* A message of any state, or NULL in an empty queue. */
+static struct model_message *any_message(struct sim *s, struct model_queue *q)
+{
+    return q->count ? &q->messages[sim_pick(s, q->count)] : NULL;
+}
+
+static struct model_message *any_in(struct sim *s, struct model_queue *q, enum message_state state)
+{
+    for (uint32_t i = 0, at = sim_pick(s, MODEL_LIVE_MAX); i < q->count; i++) {
+        struct model_message *m = &q->messages[(at + i) % q->count];
+        if (m->state == state)
+            return m;
+    }
+    return NULL;
+}
+
+/* An id: mostly of a message that is there, sometimes of one that was, rarely made up. */
+static struct message_id any_id(struct sim *s, struct sim_queue *q)
+{
+    const struct model_message *m = any_message(s, &q->model);
+    if (m && sim_chance(s, 85))
+        return m->id;
+    if (s->past_count > 0 && sim_chance(s, 80))
+        return s->past[sim_pick(s, s->past_count < SIM_PAST ? s->past_count : SIM_PAST)].id;
+    return (struct message_id){q->model.id, (uint8_t)sim_pick(s, 2), s->rig.now.wall_ms,
+                               sim_pick(s, 1000)};
+}
+
+/* Put. */
+
+static int64_t any_ready_ms(struct sim *s, struct model_draft *d)
+{
+    d->delay_ms = 0;
+    switch (sim_pick(s, 10)) {
+    case 0:
+        return s->rig.now.wall_ms - (int64_t)sim_pick(s, 100000);
+    case 1:
+        return -(int64_t)sim_pick(s, 1000);
+    case 2:
+        return s->rig.now.wall_ms + (int64_t)sim_pick(s, 60000);
+    case 3:
+        d->delay_ms = 1 + (int64_t)sim_pick(s, 20000);
+        return READY_NOW;
+    default:
+        return READY_NOW;
+    }
+}
+
+static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
+{
+    struct model_draft *d = &o->drafts[i];
+    const struct queue_config *c = &o->q->model.config;
+    *d = (struct model_draft){.rank = (int)sim_pick(s, c->level_count), .dedup_key = -1};
+    d->ready_ms = any_ready_ms(s, d);
+    d->ttl_ms = sim_chance(s, 80) ? TTL_DEFAULT : (int64_t)sim_pick(s, 30000);
+    int key = (int)sim_pick(s, 12);
+    if (sim_chance(s, 25) && model_dedup_certain(&o->q->model, key, s->rig.now, s->wall_high_ms) &&
+        o->q->model.dedup_count < MODEL_DEDUP_MAX - SIM_GROUP_MAX * SIM_ITEMS)
+        d->dedup_key = key;
+
+    char body[96];
+    size_t payload = (size_t)snprintf(body, sizeof(body), "p%" PRIu64, s->tag++);
+    payload += sim_pick(s, 30);
+    memset(body + strcspn(body, ""), '.', sizeof(body) - strlen(body));
+    size_t metadata = (size_t)sim_pick(s, 20);
+    size_t dedup = 0;
+    memset(body + payload, 'm', metadata);
+    if (d->dedup_key >= 0)
+        dedup = (size_t)snprintf(body + payload + metadata, 8, "k%d", d->dedup_key);
+    size_t len = payload + metadata + dedup;
+    d->body_hash = sim_hash(body, len);
+    d->bytes = (uint32_t)(payload + metadata);
+
+    struct draft *real = &o->put[i].draft;
+    *real = (struct draft){.body = mem_dup(body, len),
+                           .payload_len = (uint32_t)payload,
+                           .metadata_len = (uint16_t)metadata,
+                           .dedup_len = (uint16_t)dedup,
+                           .kind = (uint8_t)sim_pick(s, 3),
+                           .ready_ms = d->ready_ms,
+                           .delay_ms = d->delay_ms,
+                           .ttl_ms = d->ttl_ms};
+    real->priority.kind = PRIORITY_NAME;
+    snprintf(real->priority.name, sizeof(real->priority.name), "%s", c->levels[d->rank].name);
+    if (sim_chance(s, 2)) {
+        d->rank = -1;
+        snprintf(real->priority.name, sizeof(real->priority.name), "none such");
+    }
+}
+
+static void make_put(struct sim *s, struct sim_op *o)
+{
+    uint32_t count = 1 + sim_pick(s, SIM_ITEMS);
+    if (o->q->model.count + count * SIM_GROUP_MAX > SIM_LIVE_MAX)
+        count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        make_draft(s, o, i);
+    o->op.verb = ENGINE_PUT;
+    o->op.put.items = o->put;
+    o->op.put.count = count;
+    sim_note(s, "%s put %u", o->q->name, count);
+}
+
+static void judge_put(struct sim *s, struct sim_op *o)
+{
+    sim_check(s, o->op.status == STATUS_OK, "put: %s", status_name(o->op.status));
+    for (uint32_t i = 0; i < o->op.put.count; i++) {
+        struct put_item *item = &o->put[i];
+        struct message_id id = {0};
+        bool dup;
+        enum status want = model_put(&o->q->model, &o->drafts[i], s->rig.now, &dup, &id);
+        sim_check(s, item->status == want, "put item %u: %s, expected %s", i,
+                  status_name(item->status), status_name(want));
+        sim_check(s, (item->draft.body == NULL) == (want == STATUS_OK && !dup),
+                  "put item %u: the body was %s", i, item->draft.body ? "left" : "taken");
+        draft_fini(&item->draft);
+        if (want != STATUS_OK)
+            continue;
+        sim_check(s, item->deduplicated == dup, "put item %u (key %d): deduplicated is %d", i,
+                  o->drafts[i].dedup_key, item->deduplicated);
+        sim_check(s, item->id.seq == id.seq && item->id.slot == id.slot &&
+                         item->id.ready_ms == id.ready_ms && item->id.queue == id.queue,
+                  "put item %u: id seq %" PRIu64 " ready %" PRId64 ", expected %" PRIu64
+                  " ready %" PRId64, i, item->id.seq, item->id.ready_ms, id.seq, id.ready_ms);
+    }
+}
+
+/* Claim: mostly by the policy, sometimes by an odd plan that is still a plan. */
+
+static void make_claim(struct sim *s, struct sim_op *o)
+{
+    const struct queue_config *c = &o->q->model.config;
+    uint32_t want = 1 + sim_pick(s, sim_chance(s, 10) ? 40 : 4);
+    if (sim_chance(s, 70)) {
+        struct policy p;
+        policy_init(&p, c);
+        policy_plan(&p, c, &o->q->real->view, (int)sim_pick(s, c->level_count), want,
+                    s->rig.now.wall_ms, &o->plan);
+    } else {
+        o->plan.want = want;
+        o->plan.step_count = sim_pick(s, 6);
+        for (uint32_t i = 0; i < o->plan.step_count; i++) {
+            uint8_t rank = (uint8_t)sim_pick(s, c->level_count);
+            o->plan.steps[i] =
+                (struct plan_step){c->levels[rank].slot, rank, (uint16_t)(1 + sim_pick(s, 5))};
+        }
+    }
+    o->op.verb = ENGINE_CLAIM;
+    o->op.claim.plan = &o->plan;
+    o->op.claim.lease_ms = sim_chance(s, 80) ? -1 : (int64_t)sim_pick(s, 20000);
+    sim_note(s, "%s claim %u in %u steps, lease %" PRId64, o->q->name, want, o->plan.step_count,
+             o->op.claim.lease_ms);
+}
+
+static void judge_delivery(struct sim *s, struct sim_op *o, struct model_message *m, uint32_t n)
+{
+    sim_check(s, n < o->seen_count, "claim found %u, expected seq %" PRIu64 " too", o->seen_count,
+              m->id.seq);
+    const struct sim_seen *seen = &o->seen[n];
+    sim_compare(s, seen, m);
+    sim_check(s, !m->delivered || memcmp(seen->receipt, m->receipt, RECEIPT_BYTES) != 0,
+              "seq %" PRIu64 ": the receipt is used again", m->id.seq);
+    m->delivered = true;
+    memcpy(m->receipt, seen->receipt, RECEIPT_BYTES);
+    struct sim_past *past = &s->past[s->past_count++ % SIM_PAST];
+    past->id = m->id;
+    memcpy(past->receipt, m->receipt, RECEIPT_BYTES);
+}
+
+static void judge_claim(struct sim *s, struct sim_op *o)
+{
+    sim_check(s, o->op.status == STATUS_OK, "claim: %s", status_name(o->op.status));
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->plan.step_count; i++) {
+        for (uint32_t k = 0; k < o->plan.steps[i].max && n < o->plan.want; k++) {
+            struct model_message *m =
+                model_claim(&o->q->model, o->plan.steps[i].slot, o->op.claim.lease_ms, s->rig.now);
+            if (!m)
+                break;
+            judge_delivery(s, o, m, n++);
+        }
+    }
+    sim_check(s, o->seen_count == n, "claim showed %u, expected %u", o->seen_count, n);
+    sim_check(s, o->op.claim.found == n, "claim found %u, expected %u", o->op.claim.found, n);
+}
+
+/* Ack, nack, release, extend. */
+
+static void make_receipt(struct sim *s, struct sim_op *o, struct settle_item *item)
+{
+    *item = (struct settle_item){0};
+    struct model_message *m = any_in(s, &o->q->model, MESSAGE_LEASED);
+    if (!m || sim_chance(s, 10))
+        m = any_message(s, &o->q->model);
+    if (m && sim_chance(s, 85)) {
+        item->id = m->id;
+        memcpy(item->receipt, m->receipt, RECEIPT_BYTES);
+        if (sim_chance(s, 5))
+            item->receipt[sim_pick(s, RECEIPT_BYTES)] ^= 1;
+    } else if (s->past_count > 0) {
+        uint32_t n = s->past_count < SIM_PAST ? s->past_count : SIM_PAST;
+        item->id = s->past[sim_pick(s, n)].id;
+        memcpy(item->receipt, s->past[sim_pick(s, n)].receipt, RECEIPT_BYTES);
+    } else {
+        item->id = any_id(s, o->q);
+    }
+}
+
+static void make_settle(struct sim *s, struct sim_op *o)
+{
+    static const enum engine_verb verbs[] = {ENGINE_ACK,  ENGINE_ACK,     ENGINE_ACK,
+                                             ENGINE_NACK, ENGINE_RELEASE, ENGINE_EXTEND};
+    o->op.verb = verbs[sim_pick(s, 6)];
+    o->op.settle.items = o->settle;
+    o->op.settle.count = 1 + sim_pick(s, SIM_ITEMS);
+    for (uint32_t i = 0; i < o->op.settle.count; i++)
+        make_receipt(s, o, &o->settle[i]);
+    o->op.settle.delay_ms = sim_chance(s, 60)   ? -1
+                            : sim_chance(s, 50) ? 0
+                                                : (int64_t)sim_pick(s, 9000);
+    o->op.settle.lease_ms = (int64_t)sim_pick(s, 20000);
+    snprintf(o->reason, sizeof(o->reason), "why %u", sim_pick(s, 1000));
+    o->op.settle.reason = o->reason;
+    o->op.settle.reason_len = (uint32_t)strlen(o->reason);
+    sim_note(s, "%s settle verb %d, %u items, delay %" PRId64 ", first seq %" PRIu64, o->q->name,
+             o->op.verb, o->op.settle.count, o->op.settle.delay_ms, o->settle[0].id.seq);
+}
+
+static enum message_state settle_model(struct sim *s, struct sim_op *o, struct model_message *m)
+{
+    struct model_queue *q = &o->q->model;
+    switch (o->op.verb) {
+    case ENGINE_ACK:
+        model_ack(q, m, s->rig.now);
+        return MESSAGE_DONE;
+    case ENGINE_NACK:
+        q->totals.nacked++;
+        model_fail(q, m, o->op.settle.delay_ms, o->reason, s->rig.now);
+        return m->state;
+    case ENGINE_RELEASE:
+        model_release(q, m);
+        return m->state;
+    default:
+        m->lease_until_ms = s->rig.now.mono_ms + o->op.settle.lease_ms;
+        return m->state;
+    }
+}
+
+static void judge_settle(struct sim *s, struct sim_op *o)
+{
+    sim_check(s, o->op.status == STATUS_OK, "settle: %s", status_name(o->op.status));
+    for (uint32_t i = 0; i < o->op.settle.count; i++) {
+        struct settle_item *item = &o->settle[i];
+        struct model_message *m;
+        enum status want = model_open(&o->q->model, item, s->rig.now, &m);
+        sim_check(s, item->status == want, "settle item %u (seq %" PRIu64 "): %s, expected %s", i,
+                  item->id.seq, status_name(item->status), status_name(want));
+        if (want != STATUS_OK)
+            continue;
+        enum message_state state = settle_model(s, o, m);
+        sim_check(s, item->state == state, "settle item %u (seq %" PRIu64 ") is %s, expected %s", i,
+                  item->id.seq, message_state_name(item->state), message_state_name(state));
+        if (o->op.verb == ENGINE_EXTEND)
+            sim_check(s, item->lease_until_ms == s->rig.now.wall_ms + o->op.settle.lease_ms,
+                      "extend says the lease ends at %" PRId64, item->lease_until_ms);
+    }
+}
+
+/* Without a receipt. */
+
+static void make_cancel(struct sim *s, struct sim_op *o)
+{
+    o->op.verb = ENGINE_CANCEL;
+    o->op.one.id = any_id(s, o->q);
+    sim_note(s, "%s cancel seq %" PRIu64, o->q->name, o->op.one.id.seq);
+}
+
+static void judge_cancel(struct sim *s, struct sim_op *o)
+{
+    enum status want = model_cancel(&o->q->model, &o->op.one.id);
+    sim_check(s, o->op.status == want, "cancel: %s, expected %s", status_name(o->op.status),
+              status_name(want));
+}
+
+static void make_get(struct sim *s, struct sim_op *o)
+{
+    o->op.verb = ENGINE_GET;
+    o->op.one.id = any_id(s, o->q);
+    sim_note(s, "%s get seq %" PRIu64, o->q->name, o->op.one.id.seq);
+}
+
+static void judge_get(struct sim *s, struct sim_op *o)
+{
+    const struct model_message *m = model_find(&o->q->model, &o->op.one.id);
+    enum status want = m ? STATUS_OK : STATUS_MESSAGE_NOT_FOUND;
+    sim_check(s, o->op.status == want, "get: %s, expected %s", status_name(o->op.status),
+              status_name(want));
+    sim_check(s, o->seen_count == (m != NULL), "get showed %u", o->seen_count);
+    if (m)
+        sim_compare(s, &o->seen[0], m);
+}
+
+static void make_purge(struct sim *s, struct sim_op *o)
+{
+    o->op.verb = ENGINE_PURGE;
+    o->op.bulk.max = 1 + sim_pick(s, 20);
+    o->op.bulk.before_seq = o->q->model.next_seq - sim_pick(s, 20) * (o->q->model.next_seq > 20);
+    o->op.bulk.slot = -1;
+    sim_note(s, "%s purge %u before %" PRIu64, o->q->name, o->op.bulk.max, o->op.bulk.before_seq);
+}
+
+/* Which ones a purge takes first is the engine's choice: the model asks what is left. */
+static void judge_purge(struct sim *s, struct sim_op *o)
+{
+    struct model_queue *q = &o->q->model;
+    uint32_t eligible = 0;
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct model_message *m = &q->messages[i];
+        eligible += (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED) &&
+                    m->id.seq < o->op.bulk.before_seq;
+    }
+    uint32_t want = eligible < o->op.bulk.max ? eligible : o->op.bulk.max;
+    sim_check(s, o->op.bulk.count == want, "purged %u, expected %u", o->op.bulk.count, want);
+    sim_check(s, o->op.bulk.more || eligible <= want, "purge says there is no more");
+    for (uint32_t i = 0, gone = 0; i < q->count && gone < want;) {
+        struct model_message *m = &q->messages[i];
+        bool mine = (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED) &&
+                    m->id.seq < o->op.bulk.before_seq;
+        struct sim_op get = {.op = {.verb = ENGINE_GET, .queue = o->q->real, .visit = sim_see}};
+        get.op.one.id = m->id;
+        if (mine)
+            rig_run_one(&s->rig, &get.op);
+        if (mine && get.op.status == STATUS_MESSAGE_NOT_FOUND) {
+            model_cancel(q, &m->id);
+            gone++;
+        } else {
+            i++;
+        }
+    }
+}
+
+/* Dead letters. */
+
+static void make_dead(struct sim *s, struct sim_op *o)
+{
+    o->op.verb = sim_chance(s, 60) ? ENGINE_DEAD_REDRIVE : ENGINE_DEAD_DROP;
+    const struct queue_config *c = &o->q->model.config;
+    o->op.bulk.slot = sim_chance(s, 70) ? -1 : c->levels[sim_pick(s, c->level_count)].slot;
+    o->op.bulk.before_seq = UINT64_MAX;
+    o->op.bulk.max = 1 + sim_pick(s, 5);
+    if (sim_chance(s, 40)) {
+        o->op.bulk.ids = o->ids;
+        o->op.bulk.id_count = 1 + sim_pick(s, SIM_ITEMS);
+        o->op.bulk.max = o->op.bulk.id_count;
+        for (uint32_t i = 0; i < o->op.bulk.id_count; i++) {
+            const struct model_message *m = any_in(s, &o->q->model, MESSAGE_DEAD);
+            o->ids[i] = m && sim_chance(s, 80) ? m->id : any_id(s, o->q);
+        }
+    } else if (sim_chance(s, 30)) {
+        o->op.bulk.before_seq = o->q->model.next_seq / 2;
+    }
+    sim_note(s, "%s %s %u ids, max %u, before %" PRIu64, o->q->name,
+             o->op.verb == ENGINE_DEAD_REDRIVE ? "redrive" : "drop", o->op.bulk.id_count,
+             o->op.bulk.max, o->op.bulk.before_seq);
+}
+
+static void end_dead(struct sim *s, struct sim_op *o, struct model_message *m)
+{
+    if (o->op.verb == ENGINE_DEAD_REDRIVE) {
+        model_redrive(&o->q->model, m, o->op.bulk.slot, s->rig.now);
+    } else {
+        model_gone(&o->q->model, m);
+        o->q->model.dropped++;
+    }
+}
+
+static void judge_dead(struct sim *s, struct sim_op *o)
+{
+    struct model_queue *q = &o->q->model;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < o->op.bulk.id_count; i++) {
+        struct model_message *m = model_find(q, &o->ids[i]);
+        if (m && m->state == MESSAGE_DEAD) {
+            end_dead(s, o, m);
+            count++;
+        }
+    }
+    while (o->op.bulk.id_count == 0 && count < o->op.bulk.max) {
+        struct model_message *m = model_next(q, MESSAGE_DEAD, 0);
+        if (!m || m->id.seq >= o->op.bulk.before_seq)
+            break;
+        end_dead(s, o, m);
+        count++;
+    }
+    sim_check(s, o->op.status == STATUS_OK, "dead letters: %s", status_name(o->op.status));
+    sim_check(s, o->op.bulk.count == count, "dead letters: %u, expected %u", o->op.bulk.count,
+              count);
+}
+
+static void make_dead_list(struct sim *s, struct sim_op *o)
+{
+    o->op.verb = ENGINE_DEAD_LIST;
+    o->op.list.limit = 1 + sim_pick(s, 10);
+    if (sim_chance(s, 50))
+        o->op.list.after.seq = sim_pick(s, (uint32_t)o->q->model.next_seq + 1);
+    sim_note(s, "%s dead list %u after %" PRIu64, o->q->name, o->op.list.limit,
+             o->op.list.after.seq);
+}
+
+static void judge_dead_list(struct sim *s, struct sim_op *o)
+{
+    uint64_t from = o->op.list.after.seq + 1;
+    const struct model_message *m = NULL;
+    if (o->op.list.after.seq == 0)
+        from = 0;
+    for (uint32_t i = 0; i < o->seen_count; i++) {
+        m = model_next(&o->q->model, MESSAGE_DEAD, from);
+        sim_check(s, m, "dead list shows seq %" PRIu64 ", expected none", o->seen[i].id.seq);
+        sim_compare(s, &o->seen[i], m);
+        from = m->id.seq + 1;
+    }
+    bool more = model_next(&o->q->model, MESSAGE_DEAD, from) != NULL;
+    sim_check(s, o->op.list.found == o->seen_count, "dead list: found");
+    sim_check(s, o->seen_count == o->op.list.limit || !more, "dead list ends early");
+    sim_check(s, !more || o->op.list.more, "dead list says there is no more");
+}
+
+const struct sim_verb sim_verbs[] = {
+    {30, make_put, judge_put},       {25, make_claim, judge_claim},
+    {25, make_settle, judge_settle}, {4, make_cancel, judge_cancel},
+    {8, make_get, judge_get},        {3, make_dead, judge_dead},
+    {2, make_dead_list, judge_dead_list},
+};
+const uint32_t sim_verb_count = sizeof(sim_verbs) / sizeof(sim_verbs[0]);
+
+/* A purge is judged by looking at what is left, and so stands alone. */
+const struct sim_verb sim_purge = {1, make_purge, judge_purge};
+
+static uint32_t list_state(struct sim *s, struct sim_queue *q, struct sim_op *o, bool *shown)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < o->seen_count; i++) {
+        struct model_message *m = model_find(&q->model, &o->seen[i].id);
+        sim_check(s, m, "list shows seq %" PRIu64 ", which is gone", o->seen[i].id.seq);
+        sim_check(s, !shown[m - q->model.messages], "list shows seq %" PRIu64 " twice", m->id.seq);
+        shown[m - q->model.messages] = true;
+        sim_compare(s, &o->seen[i], m);
+        found++;
+    }
+    return found;
+}
+
+void sim_list_all(struct sim *s, struct sim_queue *q)
+{
+    bool shown[MODEL_LIVE_MAX] = {false};
+    struct list_cursor at = {0};
+    uint32_t limit = 1 + sim_pick(s, 50);
+    static struct sim_op o;
+    sim_note(s, "%s list by %u", q->name, limit);
+    do {
+        o = (struct sim_op){.op = {.verb = ENGINE_LIST, .queue = q->real, .visit = sim_see}};
+        o.op.list.after = at;
+        o.op.list.limit = limit;
+        rig_run_one(&s->rig, &o.op);
+        sim_check(s, o.op.status == STATUS_OK, "list: %s", status_name(o.op.status));
+        uint32_t found = list_state(s, q, &o, shown);
+        sim_check(s, o.op.list.found == found, "list: found %u of %u", o.op.list.found, found);
+        at = o.op.list.next;
+    } while (o.op.list.more);
+    for (uint32_t i = 0; i < q->model.count; i++) {
+        const struct model_message *m = &q->model.messages[i];
+        sim_check(s, shown[i] || m->state == MESSAGE_DEAD || m->state == MESSAGE_DONE,
+                  "list leaves out seq %" PRIu64 " (%s)", m->id.seq, message_state_name(m->state));
+    }
+}

@@ -1,0 +1,55 @@
+"""Fixtures for conversations with real servers. Most tests share one server per engine and take
+a queue of their own; tests that configure, stop or kill a server start theirs with `start`."""
+
+import itertools
+import re
+
+import pytest
+
+from server import Server
+from wire import Queue
+
+ENGINES = ["memory", "local"]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def server(request, tmp_path_factory):
+    """A server that the tests of a module share, once for each engine."""
+    shared = Server(tmp_path_factory.mktemp(request.param), engine=request.param).start()
+    try:
+        yield shared
+        assert shared.running(), f"the server died:\n{shared.log}"
+        shared.stop()
+    finally:
+        shared.end()
+
+
+@pytest.fixture
+def api(server):
+    client = server.client()
+    yield client
+    client.close()
+
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def queue(api, request):
+    """A queue that no other test uses; it is created by its first enqueue."""
+    word = re.sub(r"[^A-Za-z0-9]+", "-", request.node.originalname)
+    return Queue(api, f"{word[:60]}-{next(numbers)}")
+
+
+@pytest.fixture
+def start(tmp_path_factory):
+    """Starts servers for one test: start(engine="memory", max_queues=3)."""
+    servers = []
+
+    def start_one(**options):
+        servers.append(Server(tmp_path_factory.mktemp("server"), **options))
+        return servers[-1].start()
+
+    yield start_one
+    for each in servers:
+        each.end()

@@ -1,0 +1,148 @@
+"""A real triaged on a port of its own, started, stopped and killed by a test."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import threading
+
+from wire import Client, Queue
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, os.environ.get("TRIAGE_BUILD", "build"))
+TRIAGED = os.path.join(BUILD, "triaged")
+TRIAGE = os.path.join(BUILD, "triage")
+
+DEADLINE = 60.0
+LISTENING = re.compile(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
+SANITIZER = re.compile(r"ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer")
+
+
+def allow_many_files():
+    """The tests and the servers they start hold thousands of connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Log:
+    """What a process says on standard error, line by line, for those who wait for a line."""
+
+    def __init__(self, stream):
+        self.lines = []
+        self.ended = False
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self.read, args=(stream,), daemon=True)
+        self.reader.start()
+
+    def read(self, stream):
+        for line in stream:
+            with self.changed:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+                self.changed.notify_all()
+        stream.close()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def find(self, pattern):
+        return next((m for m in map(re.compile(pattern).search, self.lines) if m), None)
+
+    def wait_for(self, pattern):
+        """The first match, or None when the process ended without such a line."""
+        with self.changed:
+            in_time = self.changed.wait_for(lambda: self.ended or self.find(pattern), DEADLINE)
+            assert in_time, f"no {pattern!r} in:\n{self}"
+            return self.find(pattern)
+
+    def __str__(self):
+        return "\n".join(self.lines)
+
+
+class Server:
+    def __init__(self, folder, engine="local", data=None, flags=(), **settings):
+        self.folder = str(folder)
+        self.engine = engine
+        self.data = str(data or os.path.join(self.folder, "data"))
+        self.flags = list(flags)
+        self.settings = settings
+        self.process = None
+        self.log = None
+        self.address = None
+
+    def command(self):
+        config = os.path.join(self.folder, "triage.conf")
+        with open(config, "w") as file:
+            file.write("[server]\n")
+            file.writelines(f"{key} = {value}\n" for key, value in self.settings.items())
+        return [TRIAGED, "--config", config, "--listen", "127.0.0.1:0", "--data", self.data,
+                "--engine", self.engine, "--log-level", "info", *self.flags]
+
+    def spawn(self):
+        allow_many_files()
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.log = Log(self.process.stderr)
+
+    def start(self):
+        self.spawn()
+        listening = self.log.wait_for(LISTENING)
+        assert listening, f"triaged did not start:\n{self.log}"
+        self.address = ("127.0.0.1", int(listening[1]))
+        return self
+
+    def start_refused(self):
+        """For a server that must not start: its exit status, and what it said."""
+        self.spawn()
+        status = self.process.wait(DEADLINE)
+        self.log.reader.join(DEADLINE)
+        return status, str(self.log)
+
+    def terminate(self):
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self):
+        status = self.process.wait(DEADLINE)
+        self.log.reader.join(DEADLINE)
+        return status
+
+    def stop(self):
+        """SIGTERM, and everything that a clean end means."""
+        self.terminate()
+        status = self.wait()
+        assert status == 0, f"exit status {status}:\n{self.log}"
+        assert not self.log.find(SANITIZER), str(self.log)
+
+    def kill(self):
+        self.process.kill()
+        self.wait()
+
+    def restart(self):
+        """Kills it in the middle of whatever it does, and starts it on the same data."""
+        self.kill()
+        return self.start()
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def end(self):
+        """After a test, whatever became of it."""
+        if self.running():
+            self.kill()
+
+    def client(self, **options):
+        return Client(self.address, **options)
+
+    def queue(self, name, **options):
+        return Queue(self.client(**options), name)
+
+    def metrics(self):
+        """{'name{label="x"}': value} of the whole /metrics page."""
+        answer = self.client().get("/metrics")
+        assert answer.status == 200, answer
+        samples = {}
+        for line in answer.body.decode().splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                samples[name] = float(value)
+        return samples
