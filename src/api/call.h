@@ -40,8 +40,8 @@ typedef void call_cleanup(struct call *c);
 struct listing {
     uint32_t limit;
     uint32_t shown;
-    bool dead;
-    struct message_id last;
+    struct message_id last; /* shown last */
+    call_finish *finish;
 };
 
 struct call {
@@ -111,6 +111,7 @@ call_handler stats_get;                                                     /* s
 call_handler metrics_get;                                                   /* metrics.c */
 call_handler server_home, server_health, server_ready, server_info, server_openapi; /* server.c */
 
+void messages_put_result(struct call *c, const struct put_item *item); /* appends to c->out */
 void receipts_ack(struct call *c, struct http_slice receipt); /* DELETE with a receipt */
 
 /* Fetches a listing in steps; each message is encoded by op.visit. finish is called at the end, with

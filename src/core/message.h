@@ -157,6 +157,12 @@ static inline size_t message_body_len(const struct message *m)
     return (size_t)m->payload_len + m->metadata_len + m->dedup_len;
 }
 
+/* What limits and statistics count: payload and metadata. */
+static inline size_t message_bytes(const struct message *m)
+{
+    return (size_t)m->payload_len + m->metadata_len;
+}
+
 static inline bool message_pending(const struct message *m)
 {
     return m->state == MESSAGE_SCHEDULED || m->state == MESSAGE_READY;

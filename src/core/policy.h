@@ -12,6 +12,7 @@ struct lane_view {
     uint64_t ready;
     uint64_t scheduled;
     uint64_t leased;
+    uint64_t dead;
     int64_t head_ms; /* ready time of the first ready message; meaningless when none is */
 };
 
@@ -27,7 +28,6 @@ struct queue_view {
     uint64_t scheduled;
     uint64_t leased;
     uint64_t dead;
-    uint64_t history;
     uint64_t bytes; /* payload and metadata, scheduled and ready */
     struct queue_totals totals;
 };

@@ -14,7 +14,13 @@ void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struc
                 uint64_t *next_seq, void (*random)(void *out, size_t len))
 {
     *q = (struct queue){
-        .id = id, .config = config, .view = view, .next_seq = next_seq, .random = random};
+        .id = id,
+        .config = config,
+        .view = view,
+        .next_seq = next_seq,
+        .random = random,
+        .store_due_ms = INT64_MAX,
+    };
     for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
         order_init(&q->lanes[i].ready);
         order_init(&q->lanes[i].scheduled);
@@ -99,13 +105,14 @@ static void count(struct queue *q, const struct message *m, enum message_state s
         v->leased += delta;
         break;
     case MESSAGE_DEAD:
+        lane->dead += delta;
         v->dead += delta;
         break;
     default:
         break;
     }
     if (state == MESSAGE_SCHEDULED || state == MESSAGE_READY)
-        v->bytes += (uint64_t)by * message_body_len(m);
+        v->bytes += (uint64_t)by * message_bytes(m);
 }
 
 static void refresh_head(struct queue *q, uint8_t slot)
@@ -150,9 +157,18 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
                         [MESSAGE_DEAD] = true,
                         [MESSAGE_LEASED] = true,
                         [MESSAGE_EXPIRED] = true},
-    [MESSAGE_DEAD] = {[MESSAGE_READY] = true, [MESSAGE_CANCELLED] = true, [MESSAGE_NEW] = true},
+    [MESSAGE_DEAD] = {[MESSAGE_CANCELLED] = true, [MESSAGE_NEW] = true},
     [MESSAGE_DONE] = {[MESSAGE_NEW] = true},
 };
+
+static void count_cold(struct queue *q, const struct message *m, enum message_state state, int by)
+{
+    if (!m->cold || m->touched)
+        return;
+    struct lane *l = &q->lanes[m->slot];
+    l->cold_ready += state == MESSAGE_READY ? (uint64_t)(int64_t)by : 0;
+    l->cold_scheduled += state == MESSAGE_SCHEDULED ? (uint64_t)(int64_t)by : 0;
+}
 
 /* The one function that moves a message. NEW stands for "not in memory". */
 static void queue_move(struct queue *q, struct message *m, enum message_state to)
@@ -163,8 +179,10 @@ static void queue_move(struct queue *q, struct message *m, enum message_state to
     if (place)
         order_remove(place, &m->node);
     count(q, m, from, -1);
+    count_cold(q, m, from, -1);
     m->state = (uint8_t)to;
     count(q, m, to, +1);
+    count_cold(q, m, to, +1);
     place = place_of(q, m, to);
     if (place) {
         m->node.key = place_key(m, to);
@@ -297,7 +315,7 @@ void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms)
 static bool full(const struct queue *q, const struct draft *d)
 {
     const struct queue_view *v = q->view;
-    uint64_t len = (uint64_t)d->payload_len + d->metadata_len + d->dedup_len;
+    uint64_t len = (uint64_t)d->payload_len + d->metadata_len;
     return (q->config->max_depth && v->ready + v->scheduled >= q->config->max_depth) ||
            (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
 }
@@ -611,11 +629,13 @@ enum status queue_cancel(struct queue *q, const struct message_id *id, struct in
 void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now)
 {
     assert(m->state == MESSAGE_DEAD);
-    (void)now;
     delist(q, m);
+    queue_move(q, m, MESSAGE_NEW);
     m->attempts = 0;
     free(m->expiry); /* its time to live is over; it was asked for again */
     m->expiry = NULL;
+    if (m->ready_ms > now.wall_ms)
+        m->ready_ms = now.wall_ms;
     if (slot >= 0)
         m->slot = (uint8_t)slot;
     m->touched = true;
@@ -704,7 +724,7 @@ static int64_t earlier(int64_t so_far, const struct order *o, int64_t plus)
 void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
 {
     *mono_ms = earlier(INT64_MAX, &q->leased, 0);
-    int64_t wall = earlier(INT64_MAX, &q->expiring, 0);
+    int64_t wall = earlier(q->store_due_ms, &q->expiring, 0);
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         const struct lane *l = &q->lanes[slot];
         wall = earlier(wall, &l->scheduled, 0);
@@ -727,10 +747,15 @@ void queue_restore(struct queue *q, struct message *m, struct instant now)
     enlist(q, m);
 }
 
-void queue_forget(struct queue *q, struct message *m)
+void queue_detach(struct queue *q, struct message *m)
 {
     delist(q, m);
     queue_move(q, m, MESSAGE_NEW);
+}
+
+void queue_forget(struct queue *q, struct message *m)
+{
+    queue_detach(q, m);
     message_free(m);
 }
 

@@ -89,6 +89,9 @@ struct lane {
     int64_t tail_due_ms;   /* when the next scheduled one of the tail will be ready */
     int64_t bound_ms;      /* with a tail: the last place up to which all is in memory */
     uint64_t bound_seq;
+    /* In memory, recorded as cold and as yet untouched: after a restart these are tail again. */
+    uint64_t cold_ready;
+    uint64_t cold_scheduled;
 };
 
 struct queue {
@@ -108,7 +111,8 @@ struct queue {
     struct order dedup_until;
     int64_t clock_ms; /* the latest wall time used for ordering */
 
-    uint64_t memory; /* bytes of messages in memory */
+    uint64_t memory;       /* bytes of messages in memory */
+    int64_t store_due_ms;  /* the backing's own timer, wall; INT64_MAX for none */
     void (*random)(void *out, size_t len);
     const struct queue_backing *backing; /* or NULL */
     void *store;                         /* the backing's */
@@ -151,6 +155,7 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
  * The lane's tail counts are the caller's to correct first. */
 void queue_restore(struct queue *q, struct message *m, struct instant now);
 void queue_forget(struct queue *q, struct message *m); /* out of memory; the store still has it */
+void queue_detach(struct queue *q, struct message *m); /* the same, but m is the caller's now */
 
 /* Tails. A message is counted as ready when its ready time is within the lane's tail clock. */
 void queue_tail_add(struct queue *q, const struct message *m);

@@ -218,6 +218,7 @@ struct engine {
     const struct engine_ops *ops;
     struct engine_counters counters;
     uint64_t in_flight; /* submitted and not done */
+    bool failed;        /* for good: only a restart can bring it back to what is on disk */
 };
 
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
@@ -228,6 +229,7 @@ struct engine_options {
     enum durability durability;
     int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
     uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */
+    struct instant now;       /* when it is opened; zero: the machine's clocks */
     uint64_t disk_reserve;    /* enqueues are refused below this much free space; 0: the default */
     /* Called from any thread when engine_poll has something to do. */
     void (*wake)(void *ctx, uint32_t shard);

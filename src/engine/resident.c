@@ -154,12 +154,13 @@ enum status resident_configure(struct resident_queue *rq, const struct queue_con
     bool used[LEVEL_COUNT_MAX];
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         const struct lane_view *v = &rq->face.view.lanes[slot];
-        used[slot] = v->ready + v->scheduled + v->leased > 0 || rq->face.view.dead > 0;
+        used[slot] = v->ready + v->scheduled + v->leased + v->dead > 0;
     }
     struct queue_config config = *next;
     if (!levels_adopt_slots(&rq->face.config, used, &config, level_name))
         return STATUS_LEVEL_IN_USE;
     rq->face.config = config;
+    resident_touch(rq);
     return STATUS_OK;
 }
 

@@ -19,15 +19,16 @@ static size_t unsent(const struct conn *c)
     return c->out.len + c->sending.len + c->held;
 }
 
+static bool memory_is_short(const struct http_server *s)
+{
+    return s->counters.buffer_bytes > s->limits.buffers_max;
+}
+
 /* Asked between requests only: one that has started is always taken to its end. */
 static bool is_full(const struct conn *c)
 {
-    return c->request_count >= c->server->limits.pipeline_max || unsent(c) > CONN_PAUSE_SIZE;
-}
-
-bool conn_is_idle(const struct conn *c)
-{
-    return c->request_count == 0 && c->in.len == 0 && unsent(c) == 0;
+    size_t unsent_max = memory_is_short(c->server) ? 0 : CONN_PAUSE_SIZE;
+    return c->request_count >= c->server->limits.pipeline_max || unsent(c) > unsent_max;
 }
 
 void conn_touch(struct conn *c)
@@ -82,6 +83,15 @@ void conn_watch(struct conn *c)
         watch_set(c, WATCH_NONE, 0);
 }
 
+/* Notes what the connection's buffers take, for the server's sum. */
+static void memory_account(struct conn *c, size_t bytes)
+{
+    if (bytes == c->buffer_bytes)
+        return;
+    net_count(c->server, buffer_bytes, bytes - c->buffer_bytes);
+    c->buffer_bytes = bytes;
+}
+
 /* Requests leave the list before their on_hangup is called; one that an on_hangup answers while it
  * is still in the list is only marked, and freed here. */
 static void requests_cut_off(struct conn *c)
@@ -95,7 +105,7 @@ static void requests_cut_off(struct conn *c)
             request_free(req);
             continue;
         }
-        count(c->server, hangups, 1);
+        net_count(c->server, hangups, 1);
         if (req->on_hangup)
             req->on_hangup(req);
     }
@@ -108,7 +118,7 @@ static void on_closed(uv_handle_t *handle)
     TAILQ_REMOVE(&s->conns, c, all);
     s->conn_count--;
     s->over_count -= c->over;
-    count(s, connections_open, -1);
+    net_count(s, connections_open, -1);
     buf_fini(&c->sending);
     free(c);
     server_handle_closed(s);
@@ -127,6 +137,7 @@ void conn_close(struct conn *c)
         TAILQ_REMOVE(&s->writers, c, writer_link);
     buf_fini(&c->in);
     buffer_retire(s, &c->out);
+    memory_account(c, 0);
     uv_close((uv_handle_t *)&c->tcp, on_closed);
     requests_cut_off(c);
 }
@@ -135,7 +146,7 @@ void conn_refuse(struct conn *c, enum status status, const char *detail)
 {
     struct http_server *s = c->server;
     struct http_request *req = request_new(c);
-    count(s, requests_open, 1);
+    net_count(s, requests_open, 1);
     request_name(req, (struct http_slice){NULL, 0});
     req->verb = VERB_OTHER;
     req->close = true;
@@ -197,8 +208,8 @@ static void request_deliver(struct conn *c, const char *body, size_t body_len)
     c->last |= !head->keep_alive;
     c->head_len = 0;
     c->continue_due = false;
-    count(s, requests, 1);
-    count(s, requests_open, 1);
+    net_count(s, requests, 1);
+    net_count(s, requests_open, 1);
     s->hooks.handle(req, s->hooks.ctx);
 }
 
@@ -272,7 +283,7 @@ static size_t input_take(struct conn *c, char *data, size_t *len)
         const char *why = NULL;
         enum status status = request_take(c, data + at, &left, &end, &why);
         if (status) {
-            count(c->server, parse_errors, 1);
+            net_count(c->server, parse_errors, 1);
             conn_refuse(c, status, why);
         } else if (end == 0) {
             *len = at + left;
@@ -318,7 +329,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
     if (nread == UV_EOF) {
         c->ended = true;
     } else {
-        count(c->server, bytes_in, nread);
+        net_count(c->server, bytes_in, nread);
         if (c->last)
             c->discarded += (size_t)nread;
         else
@@ -348,7 +359,7 @@ static void on_written(uv_write_t *write, int status)
     if (c->closing)
         return;
     TAILQ_REMOVE(&c->server->writers, c, writer_link);
-    count(c->server, bytes_out, c->sending.len);
+    net_count(c->server, bytes_out, c->sending.len);
     c->sending.len = 0;
     buffer_retire(c->server, &c->sending);
     if (status < 0)
@@ -383,7 +394,7 @@ static void output_write(struct conn *c)
         return;
     }
     size_t written = n > 0 ? (size_t)n : 0;
-    count(c->server, bytes_out, written);
+    net_count(c->server, bytes_out, written);
     if (written == c->out.len)
         buffer_retire(c->server, &c->out);
     else
@@ -407,10 +418,9 @@ static bool input_resume(struct conn *c)
 
 static bool someone_waits(const struct conn *c)
 {
-    struct http_request *req;
-    STAILQ_FOREACH(req, &c->requests, next)
-    if (!req->answered && req->on_hangup)
-        return true;
+    for (struct http_request *req = STAILQ_FIRST(&c->requests); req; req = STAILQ_NEXT(req, next))
+        if (!req->answered && req->on_hangup)
+            return true;
     return false;
 }
 
@@ -435,6 +445,16 @@ static void output_end(struct conn *c)
         conn_close(c);
 }
 
+/* When all connections together hold too much, those in the middle of a large body give way. */
+static void memory_update(struct conn *c)
+{
+    memory_account(c, c->in.cap + c->out.cap + c->sending.cap + c->held);
+    if (!memory_is_short(c->server) || c->in.cap <= 2 * CONN_READ_SIZE || c->last)
+        return;
+    buf_fini(&c->in);
+    conn_refuse(c, STATUS_OVERLOADED, "Too much is being received at once.");
+}
+
 void conn_settle(struct conn *c)
 {
     if (c->broken || (c->ended && someone_waits(c))) {
@@ -455,6 +475,7 @@ void conn_settle(struct conn *c)
         output_end(c);
     if (c->closing)
         return;
+    memory_update(c);
     reading_update(c);
     if (!c->closing)
         conn_watch(c);
@@ -470,7 +491,7 @@ void conn_accept(struct http_server *s, bool over)
     TAILQ_INSERT_TAIL(&s->conns, c, all);
     s->conn_count++;
     s->handle_count++;
-    count(s, connections_open, 1);
+    net_count(s, connections_open, 1);
     if (uv_accept((uv_stream_t *)s->listener, (uv_stream_t *)&c->tcp) < 0) {
         conn_close(c);
         return;
@@ -478,8 +499,8 @@ void conn_accept(struct http_server *s, bool over)
     uv_tcp_nodelay(&c->tcp, 1);
     c->over = over;
     s->over_count += over;
-    count(s, connections_accepted, !over);
-    count(s, connections_refused, over);
+    net_count(s, connections_accepted, !over);
+    net_count(s, connections_refused, over);
     if (over && s->over_count > CONN_REFUSED_MAX) {
         conn_close(c);
         return;

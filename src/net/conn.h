@@ -59,9 +59,10 @@ struct conn {
     unsigned request_count;
 
     /* Output. */
-    struct buf out;     /* answers in order, not yet given to the kernel */
-    struct buf sending; /* owned by `write` while it is under way */
-    size_t held;        /* bytes of answers that wait for their turn */
+    struct buf out;      /* answers in order, not yet given to the kernel */
+    struct buf sending;  /* owned by `write` while it is under way */
+    size_t held;         /* bytes of answers that wait for their turn */
+    size_t buffer_bytes; /* its part in the server's sum */
     uv_write_t write;
     uv_shutdown_t shutdown;
 
@@ -128,7 +129,7 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
     __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-#define count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
+#define net_count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
 
 /* Takes what the listener has to offer. `over`: only to be told that there are too many. */
 void conn_accept(struct http_server *server, bool over);
@@ -139,8 +140,6 @@ void conn_close(struct conn *c); /* at once; cuts off its requests */
 
 /* Refuses whatever is being received, in its turn, and ends the connection. */
 void conn_refuse(struct conn *c, enum status status, const char *detail);
-
-bool conn_is_idle(const struct conn *c);
 
 void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
 

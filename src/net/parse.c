@@ -7,8 +7,9 @@
 
 /* http_parser splits the head into its parts; what it lets pass and RFC 9112 does
  * not is checked here on the raw bytes: a line feed alone, folded lines, control
- * characters, more than one space in the request line, a name with a space, two
- * lengths, codings other than `chunked`. It only ever sees one whole head, so each
+ * characters, more than one space in the request line, a tab in the target, a name
+ * with a space, two lengths, codings other than `chunked`. (Debian builds it in its
+ * lenient mode.) It only ever sees one whole head, so each
  * of its callbacks comes once per part and nothing has to be put together.
  *
  * Bodies do not go through it. A length is a number to wait for, and its chunk
@@ -188,6 +189,11 @@ static enum http_verb verb_of(unsigned method)
     return method < sizeof(verbs) / sizeof(verbs[0]) ? verbs[method] : VERB_OTHER;
 }
 
+static bool target_byte_is_bad(unsigned char c)
+{
+    return c <= ' ' || c >= 0x7f || c == '#';
+}
+
 /* The request line must be exactly "METHOD SP target SP HTTP/1.x": http_parser takes any number of
  * spaces, and ICE/1.x for some methods, so its length is compared with its parts. */
 static enum status line_read(const http_parser *p, struct http_slice target, const char *data,
@@ -201,7 +207,7 @@ static enum status line_read(const http_parser *p, struct http_slice target, con
         memcmp(target_end, " HTTP/1.", 8) != 0 || target_end[9] != '\r')
         return malformed(why, "The request line is not METHOD target HTTP/1.1.");
     for (size_t i = 0; i < target.len; i++)
-        if ((unsigned char)target.data[i] >= 0x7f || target.data[i] == '#')
+        if (target_byte_is_bad((unsigned char)target.data[i]))
             return malformed(why, "The target has a character that must be percent-encoded.");
     if (target.data[0] != '/')
         return malformed(why, "The target does not start with a slash.");

@@ -56,16 +56,16 @@ static void status_count(struct http_server *s, int status)
 {
     switch (status / 100) {
     case 2:
-        count(s, responses_2xx, 1);
+        net_count(s, responses_2xx, 1);
         break;
     case 3:
-        count(s, responses_3xx, 1);
+        net_count(s, responses_3xx, 1);
         break;
     case 4:
-        count(s, responses_4xx, 1);
+        net_count(s, responses_4xx, 1);
         break;
     default:
-        count(s, responses_5xx, 1);
+        net_count(s, responses_5xx, 1);
         break;
     }
 }
@@ -238,7 +238,7 @@ static bool output_overflows(struct conn *c, size_t more)
     if (unsent == 0 || unsent + more <= c->server->limits.output_max)
         return false;
     if (!c->broken)
-        count(c->server, output_overflows, 1);
+        net_count(c->server, output_overflows, 1);
     c->broken = true;
     return true;
 }
@@ -252,7 +252,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
     struct http_server *s = req->server;
     struct conn *c = req->conn;
     status_count(s, status);
-    count(s, requests_open, -1);
+    net_count(s, requests_open, -1);
     if (!c) {
         request_free(req);
         return;

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -25,6 +26,7 @@ struct http_limits http_limits_default(void)
         .idle_ms = HTTP_IDLE_MS_MAX,
         .write_ms = HTTP_WRITE_MS_MAX,
         .output_max = HTTP_OUTPUT_MAX,
+        .buffers_max = 8ul * HTTP_BODY_MAX,
     };
 }
 
@@ -40,9 +42,8 @@ void http_server_flush(struct http_server *s)
 
 static void conns_close(struct http_server *s)
 {
-    struct conn *c;
-    TAILQ_FOREACH(c, &s->conns, all)
-    conn_close(c);
+    for (struct conn *c = TAILQ_FIRST(&s->conns); c; c = TAILQ_NEXT(c, all))
+        conn_close(c);
 }
 
 static void drain_check(struct http_server *s)
@@ -107,6 +108,8 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     assert(hooks->handle);
     assert(hooks->body_limit);
     assert(hooks->problem);
+    /* libuv writes without MSG_NOSIGNAL, and any peer may leave before its answer. */
+    signal(SIGPIPE, SIG_IGN);
     struct http_server *s = mem_zalloc(sizeof(*s));
     s->loop = loop;
     s->hooks = *hooks;
@@ -132,7 +135,7 @@ static void on_connection(uv_stream_t *listener, int status)
 {
     struct http_server *s = listener->data;
     if (status < 0) {
-        count(s, connections_refused, 1);
+        net_count(s, connections_refused, 1);
         return;
     }
     conn_accept(s, s->conn_count - s->over_count >= s->limits.connections_max);
@@ -212,9 +215,8 @@ void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_don
     s->drained = done;
     s->drained_arg = arg;
     listener_close(s);
-    struct conn *c;
-    TAILQ_FOREACH(c, &s->conns, all)
-    conn_touch(c);
+    for (struct conn *c = TAILQ_FIRST(&s->conns); c; c = TAILQ_NEXT(c, all))
+        conn_touch(c);
     /* The sweep looks at the deadline, so it has to keep the loop alive now. */
     uv_ref((uv_handle_t *)&s->sweep);
 }

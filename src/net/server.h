@@ -104,16 +104,19 @@ struct http_limits {
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
     size_t output_max;        /* unsent bytes of one connection */
+    size_t buffers_max;       /* what all connections may hold in buffers, before large bodies are
+                               * refused and unsent output holds back further requests */
 };
 
 struct http_limits http_limits_default(void); /* from base/limits.h */
 
-/* Everything counts up but `connections_open` and `requests_open`. */
+/* Everything counts up but connections_open, requests_open and buffer_bytes. */
 #define HTTP_COUNTERS(X)                                                                           \
     X(connections_open, "connections open now")                                                    \
     X(connections_accepted, "connections taken")                                                   \
     X(connections_refused, "connections turned away at the limit or for want of descriptors")      \
     X(requests_open, "requests handed to the handler and not yet answered")                        \
+    X(buffer_bytes, "bytes held in connections' buffers now")                                      \
     X(requests, "requests handed to the handler")                                                  \
     X(bytes_in, "bytes received")                                                                  \
     X(bytes_out, "bytes sent")                                                                     \
@@ -136,7 +139,8 @@ struct http_counters {
 };
 
 /* `hooks` and `limits` are copied; limits NULL means the defaults. The server's own handles do not
- * keep the loop alive; its listener and connections do. */
+ * keep the loop alive; its listener and connections do. SIGPIPE is ignored in the whole process
+ * from here on. */
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
                                     const struct http_limits *limits);
 

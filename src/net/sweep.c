@@ -31,7 +31,7 @@ static void sweep_bodies(struct http_server *s)
         struct conn *next = TAILQ_NEXT(c, watch_link);
         uint64_t got = c->in.len > c->head_len ? c->in.len - c->head_len : 0;
         if (now_ms - c->watch_ms >= s->limits.head_ms + got * 1000 / s->limits.body_rate) {
-            count(s, timeouts_body, 1);
+            net_count(s, timeouts_body, 1);
             conn_refuse(c, STATUS_REQUEST_TIMEOUT, "The request's body came too slowly.");
             conn_watch(c);
         }
@@ -50,7 +50,7 @@ static void sweep_writers(struct http_server *s)
             c->writer_left = left;
             c->writer_ms = now_ms;
         } else if (now_ms - c->writer_ms >= s->limits.write_ms) {
-            count(s, timeouts_write, 1);
+            net_count(s, timeouts_write, 1);
             conn_close(c);
         }
         c = next;

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* nftw */
 #include "conformance/rig.h"
 #include "base/mem.h"
 

@@ -12,8 +12,7 @@ void model_init(struct model_queue *q, const struct engine_queue *real)
     q->dedup_count = 0;
     q->totals = (struct queue_totals){0};
     q->next_seq = real->next_seq;
-    q->order_ms = INT64_MIN;
-    q->dropped = 0;
+    q->order_ms = 0;
 }
 
 static bool same_id(const struct message_id *a, const struct message_id *b)
@@ -75,19 +74,11 @@ static bool full(const struct model_queue *q, uint32_t bytes)
 static void place(struct model_queue *q, struct model_message *m, const struct model_draft *d,
                   struct instant now)
 {
-    int64_t ready_ms = d->ready_ms;
-    if (ready_ms == READY_NOW) {
-        ready_ms = now.wall_ms + d->delay_ms;
-        if (d->delay_ms == 0) {
-            ready_ms = ready_ms > q->order_ms ? ready_ms : q->order_ms;
-            q->order_ms = ready_ms;
-        }
-    }
+    if (now.wall_ms >= q->order_ms || q->order_ms - now.wall_ms > MODEL_STEP_MS)
+        q->order_ms = now.wall_ms;
     int64_t ttl_ms = d->ttl_ms == TTL_DEFAULT ? q->config.ttl_ms : d->ttl_ms;
-    m->ready_ms = ready_ms;
-    m->state = ready_ms <= now.wall_ms || (d->ready_ms == READY_NOW && d->delay_ms == 0)
-                   ? MESSAGE_READY
-                   : MESSAGE_SCHEDULED;
+    m->ready_ms = d->ready_ms == READY_NOW ? q->order_ms + d->delay_ms : d->ready_ms;
+    m->state = m->ready_ms <= q->order_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
     m->expire_ms = ttl_ms > 0 ? now.wall_ms + ttl_ms : INT64_MAX;
 }
 
@@ -186,26 +177,43 @@ static void die(struct model_queue *q, struct model_message *m, const char *reas
     q->totals.dead++;
 }
 
-void model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
-                const char *reason, struct instant now)
+static enum message_state expire(struct model_queue *q, struct model_message *m, struct instant now)
+{
+    if (q->config.expired == EXPIRED_DEAD) {
+        die(q, m, "expired", now);
+        return MESSAGE_DEAD;
+    }
+    q->totals.expired++;
+    model_gone(q, m);
+    return MESSAGE_EXPIRED;
+}
+
+enum message_state model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
+                              const char *reason, struct instant now)
 {
     snprintf(m->reason, sizeof(m->reason), "%s", reason);
     if (m->attempts >= q->config.max_attempts) {
         die(q, m, reason, now);
-        return;
+        return MESSAGE_DEAD;
     }
+    if (m->expire_ms <= now.wall_ms)
+        return expire(q, m, now);
     if (delay_ms < 0)
         delay_ms = levels_backoff_ms(&q->config, m->attempts, 0.5);
     m->state = delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY;
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;
+    return m->state;
 }
 
-void model_release(struct model_queue *q, struct model_message *m)
+enum message_state model_release(struct model_queue *q, struct model_message *m, struct instant now)
 {
     q->totals.released++;
     m->attempts--;
+    if (m->expire_ms <= now.wall_ms)
+        return expire(q, m, now);
     m->state = MESSAGE_READY;
+    return m->state;
 }
 
 enum status model_cancel(struct model_queue *q, const struct message_id *id)
@@ -238,12 +246,7 @@ static bool let_pass(struct model_queue *q, struct model_message *m, struct inst
         q->totals.lease_expired++;
         model_fail(q, m, -1, "lease expired", now);
     } else if (pending(m) && m->expire_ms <= now.wall_ms) {
-        if (q->config.expired == EXPIRED_DEAD) {
-            die(q, m, "expired", now);
-        } else {
-            q->totals.expired++;
-            model_gone(q, m);
-        }
+        expire(q, m, now);
     } else if (m->state == MESSAGE_SCHEDULED && m->ready_ms <= now.wall_ms) {
         m->state = MESSAGE_READY;
     } else if (m->state == MESSAGE_DONE && m->ended_ms + q->config.history_ms <= now.wall_ms) {
@@ -273,6 +276,23 @@ struct model_message *model_next(struct model_queue *q, enum message_state state
     return next;
 }
 
+int64_t model_due_ms(const struct model_queue *q, struct instant now)
+{
+    int64_t due = INT64_MAX;
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct model_message *m = &q->messages[i];
+        int64_t at = INT64_MAX;
+        if (m->state == MESSAGE_LEASED)
+            at = m->lease_until_ms - now.mono_ms;
+        else if (m->state == MESSAGE_SCHEDULED)
+            at = m->ready_ms - now.wall_ms;
+        if (pending(m) && m->expire_ms != INT64_MAX && m->expire_ms - now.wall_ms < at)
+            at = m->expire_ms - now.wall_ms;
+        due = at < due ? at : due;
+    }
+    return due;
+}
+
 struct queue_view model_view(const struct model_queue *q)
 {
     struct queue_view v = {.totals = q->totals};
@@ -293,9 +313,9 @@ struct queue_view model_view(const struct model_queue *q)
     return v;
 }
 
-bool model_conserves(const struct model_queue *q, const struct queue_view *v)
+bool model_conserves(const struct queue_view *v)
 {
     const struct queue_totals *t = &v->totals;
     return t->enqueued == v->scheduled + v->ready + v->leased + v->dead + t->acked + t->expired +
-                              t->cancelled + q->dropped;
+                              t->cancelled;
 }

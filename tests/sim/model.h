@@ -8,6 +8,7 @@
 #define MODEL_LIVE_MAX  512
 #define MODEL_DEDUP_MAX 4096
 #define MODEL_REASON    32
+#define MODEL_STEP_MS   1000 /* a wall clock that goes back by up to this stands still instead */
 
 struct model_message {
     struct message_id id;
@@ -42,8 +43,7 @@ struct model_queue {
     uint32_t dedup_count;
     struct queue_totals totals;
     uint64_t next_seq;
-    int64_t order_ms;  /* the latest ready time given to an undelayed message */
-    uint64_t dropped; /* dead letters thrown away */
+    int64_t order_ms; /* the wall clock without its small steps back */
 };
 
 void model_init(struct model_queue *q, const struct engine_queue *real);
@@ -74,9 +74,11 @@ struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t l
 enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,
                        struct model_message **m);
 void model_ack(struct model_queue *q, struct model_message *m, struct instant now);
-void model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
-                const char *reason, struct instant now);
-void model_release(struct model_queue *q, struct model_message *m);
+/* Both return the state the message ends in; it may be gone. */
+enum message_state model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
+                              const char *reason, struct instant now);
+enum message_state model_release(struct model_queue *q, struct model_message *m,
+                                 struct instant now);
 enum status model_cancel(struct model_queue *q, const struct message_id *id);
 void model_redrive(struct model_queue *q, struct model_message *m, int slot, struct instant now);
 void model_gone(struct model_queue *q, struct model_message *m);
@@ -85,10 +87,13 @@ void model_sweep(struct model_queue *q, struct instant now);
 /* The next message in that state at or after `seq`, by seq; NULL when there is none. */
 struct model_message *model_next(struct model_queue *q, enum message_state state, uint64_t seq);
 
+/* Milliseconds until something is due; INT64_MAX for never. */
+int64_t model_due_ms(const struct model_queue *q, struct instant now);
+
 /* Everything a view says, counted anew. */
 struct queue_view model_view(const struct model_queue *q);
 
 /* True when enqueued is the sum of where messages are and went. */
-bool model_conserves(const struct model_queue *q, const struct queue_view *view);
+bool model_conserves(const struct queue_view *view);
 
 #endif

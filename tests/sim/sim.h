@@ -104,6 +104,7 @@ struct sim_verb {
 };
 extern const struct sim_verb sim_verbs[];
 extern const uint32_t sim_verb_count;
+extern const struct sim_verb sim_purge; /* runs alone: judged by looking at what is left */
 
 void sim_list_all(struct sim *s, struct sim_queue *q); /* LIST shows everything once */
 void sim_see(struct engine_op *op, const struct engine_queue *q, const struct message *m,

@@ -118,9 +118,9 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
         d->dedup_key = key;
 
     char body[96];
+    memset(body, '.', sizeof(body));
     size_t payload = (size_t)snprintf(body, sizeof(body), "p%" PRIu64, s->tag++);
     payload += sim_pick(s, 30);
-    memset(body + strcspn(body, ""), '.', sizeof(body) - strlen(body));
     size_t metadata = (size_t)sim_pick(s, 20);
     size_t dedup = 0;
     memset(body + payload, 'm', metadata);
@@ -128,7 +128,7 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
         dedup = (size_t)snprintf(body + payload + metadata, 8, "k%d", d->dedup_key);
     size_t len = payload + metadata + dedup;
     d->body_hash = sim_hash(body, len);
-    d->bytes = (uint32_t)(payload + metadata);
+    d->bytes = (uint32_t)(payload + metadata + dedup);
 
     struct draft *real = &o->put[i].draft;
     *real = (struct draft){.body = mem_dup(body, len),
@@ -294,11 +294,9 @@ static enum message_state settle_model(struct sim *s, struct sim_op *o, struct m
         return MESSAGE_DONE;
     case ENGINE_NACK:
         q->totals.nacked++;
-        model_fail(q, m, o->op.settle.delay_ms, o->reason, s->rig.now);
-        return m->state;
+        return model_fail(q, m, o->op.settle.delay_ms, o->reason, s->rig.now);
     case ENGINE_RELEASE:
-        model_release(q, m);
-        return m->state;
+        return model_release(q, m, s->rig.now);
     default:
         m->lease_until_ms = s->rig.now.mono_ms + o->op.settle.lease_ms;
         return m->state;
@@ -429,7 +427,7 @@ static void end_dead(struct sim *s, struct sim_op *o, struct model_message *m)
         model_redrive(&o->q->model, m, o->op.bulk.slot, s->rig.now);
     } else {
         model_gone(&o->q->model, m);
-        o->q->model.dropped++;
+        o->q->model.totals.cancelled++;
     }
 }
 

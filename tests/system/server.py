@@ -66,6 +66,7 @@ class Server:
         self.data = str(data or os.path.join(self.folder, "data"))
         self.flags = list(flags)
         self.settings = settings
+        self.user = None  # another user id to run as, for who is root
         self.process = None
         self.log = None
         self.address = None
@@ -81,7 +82,8 @@ class Server:
     def spawn(self):
         allow_many_files()
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        user=self.user)
         self.log = Log(self.process.stderr)
 
     def start(self):

@@ -63,16 +63,14 @@ def test_a_delay_may_be_given_with_an_offset_from_utc(queue):
 def test_an_expired_message_is_dropped_and_counted(queue):
     queue.put("milk", ttl_seconds=0.2)
     queue.put("honey")
-    while queue.stats()["totals"]["expired"] == 0:
-        pass
+    until(lambda: queue.stats()["totals"]["expired"] != 0)
     assert [m["payload"] for m in queue.take(max=5)] == ["honey"]
 
 
 def test_an_expired_message_becomes_a_dead_letter_when_the_queue_says_so(queue):
     queue.configure(ttl_seconds=0.2, expired="dead")
     message = queue.put("milk")
-    while queue.stats()["dlq_depth"] == 0:
-        pass
+    until(lambda: queue.stats()["dlq_depth"] != 0)
     [dead] = queue.dead()
     assert (dead["message_id"], dead["reason"], dead["attempts"]) == (message, "expired", 0)
     assert dead["payload"] == "milk"
@@ -80,8 +78,7 @@ def test_an_expired_message_becomes_a_dead_letter_when_the_queue_says_so(queue):
 
 def test_a_scheduled_message_expires_too(queue):
     queue.put("x", delay_seconds=3600, ttl_seconds=0.2)
-    while queue.stats()["totals"]["expired"] == 0:
-        pass
+    until(lambda: queue.stats()["totals"]["expired"] != 0)
     assert queue.stats()["scheduled"] == 0
 
 
@@ -89,8 +86,7 @@ def test_a_claimed_message_does_not_expire_under_its_consumer(queue):
     queue.put("x", ttl_seconds=1)
     message = queue.take_one()
     queue.put("marker", ttl_seconds=1)
-    while queue.stats()["totals"]["expired"] == 0:
-        pass
+    until(lambda: queue.stats()["totals"]["expired"] != 0)
     assert queue.ack(message).status == 204
 
 
@@ -296,8 +292,7 @@ def test_leases_that_run_out_use_up_attempts_too(queue):
     queue.put("x")
     queue.take_one(visibility_timeout_seconds=0)
     queue.take_one(visibility_timeout_seconds=0, wait_seconds=30)
-    while queue.stats()["dlq_depth"] == 0:
-        pass
+    until(lambda: queue.stats()["dlq_depth"] != 0)
     [dead] = queue.dead()
     assert dead["attempts"] == 2 and dead["reason"]
 

@@ -547,8 +547,7 @@ def test_draining_refuses_new_work_and_answers_waiting_claims(start):
     claim = request_bytes("POST", "/v1/queues/q/messages/claim", b'{"wait_seconds":60}')
     waiting.send(claim)
     probe = server.queue("q")
-    while probe.stats()["waiting_consumers"] == 0:
-        pass
+    until(lambda: probe.stats()["waiting_consumers"] != 0)
     probe.client.close()
     server.terminate()
     drained = waiting.answer()
@@ -619,8 +618,7 @@ def test_a_slow_answer_holds_back_the_quick_ones_behind_it(raw, queue):
     queue.configure()
     raw.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":30}')
              + request_bytes("GET", "/healthz", headers={"X-Request-Id": "behind"}))
-    while queue.stats()["waiting_consumers"] == 0:
-        pass
+    until(lambda: queue.stats()["waiting_consumers"] != 0)
     queue.put("now")
     assert raw.answer()["messages"][0]["payload"] == "now"
     assert raw.answer().headers["x-request-id"] == "behind"
@@ -783,11 +781,9 @@ def test_a_consumer_that_hangs_up_while_waiting_leaves_the_message_unharmed(serv
     for _ in range(5):
         leaver = Connection(server.address)
         leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        while queue.stats()["waiting_consumers"] == 0:
-            pass
+        until(lambda: queue.stats()["waiting_consumers"] != 0)
         leaver.close()
-        while queue.stats()["waiting_consumers"] == 1:
-            pass
+        until(lambda: queue.stats()["waiting_consumers"] != 1)
     queue.put("x")
     message = queue.take_one(wait_seconds=30)
     assert message["attempt"] == 1
@@ -800,8 +796,7 @@ def test_a_hangup_that_races_with_the_message_does_not_lose_it(server, queue):
     for number in range(20):
         leaver = Connection(server.address)
         leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        while queue.stats()["waiting_consumers"] == 0:
-            pass
+        until(lambda: queue.stats()["waiting_consumers"] != 0)
         leaver.close()
         queue.put(str(number))
         message = queue.take_one(wait_seconds=30)

@@ -95,8 +95,7 @@ def test_what_comes_back_from_an_expired_lease_keeps_its_place_and_level(queue):
     queue.put("urgent", priority=9)
     queue.put_all([{"payload": "later", "priority": 9}, {"payload": "low", "priority": 1}])
     assert queue.take_one(visibility_timeout_seconds=0)["payload"] == "urgent"
-    while queue.stats()["ready"] < 3:
-        pass
+    until(lambda: queue.stats()["ready"] >= 3)
     message = queue.take_one()
     assert (message["payload"], message["priority"], message["attempt"]) == ("urgent", 9, 2)
 

@@ -27,8 +27,7 @@ def wait_in_line(server, queue, count, **fields):
 
 
 def until_waiting(queue, count):
-    while queue.stats()["waiting_consumers"] != count:
-        pass
+    until(lambda: queue.stats()["waiting_consumers"] == count)
 
 
 def close_all(connections):

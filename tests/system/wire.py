@@ -4,9 +4,19 @@ and nothing is ever tried again in silence."""
 
 import json
 import socket
+import time
 from urllib.parse import quote, urlencode
 
 DEADLINE = 60.0  # seconds; only a test that would fail anyway ever waits for so long
+
+
+def until(condition):
+    """Asks until the condition holds, for what the server tells only those who ask."""
+    deadline = time.monotonic() + DEADLINE
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.003)
+    return result
 
 
 class Gone(ConnectionError):

@@ -1,0 +1,177 @@
+/* Many messages in one request. Each stands for itself: what is wrong with one is
+ * told in its place and does not stop the others. */
+#include "api/call.h"
+#include "api/enqueue.h"
+
+#include <stdlib.h>
+
+#define BATCH_TOKENS_MAX (1 << 20)
+
+struct batch {
+    uint32_t count;                  /* messages in the request */
+    uint32_t stored;                 /* of them, how many were handed to the engine */
+    struct buf errors;               /* the problems of the others, in order */
+    uint32_t ends[ENQUEUE_BATCH_MAX]; /* where in `errors` a problem ends; 0: it is an item */
+    struct put_item items[];
+};
+
+static struct batch *batch_new(uint32_t room)
+{
+    struct batch *b = mem_alloc(sizeof(*b) + room * sizeof(b->items[0]));
+    b->count = b->stored = 0;
+    b->errors = (struct buf){0};
+    return b;
+}
+
+static void batch_cleanup(struct call *c)
+{
+    struct batch *b = c->extra;
+    for (uint32_t i = 0; i < b->stored; i++)
+        draft_fini(&b->items[i].draft);
+    buf_fini(&b->errors);
+}
+
+/* The message at token `object`, or what is wrong with it. */
+static void batch_add(struct batch *b, const struct json_doc *doc, uint32_t object)
+{
+    struct put_item *item = &b->items[b->stored];
+    struct problem p;
+    p.field[0] = p.detail[0] = '\0';
+    bool ok = false;
+    if (!doc->count)
+        problem_set(&p, STATUS_MALFORMED_JSON, "%s", doc->error);
+    else
+        ok = enqueue_from_json(doc, object, &item->draft, &p);
+    if (ok) {
+        item->status = STATUS_OK;
+        item->deduplicated = false;
+        b->stored++;
+        b->ends[b->count++] = 0;
+        return;
+    }
+    problem_put(&b->errors, &p);
+    b->ends[b->count++] = (uint32_t)b->errors.len;
+}
+
+static void batch_finish(struct call *c)
+{
+    const struct batch *b = c->extra;
+    struct buf *out = &c->out;
+    uint32_t item = 0, from = 0;
+    buf_lit(out, "{\"results\":[");
+    for (uint32_t i = 0; i < b->count; i++) {
+        if (i > 0)
+            buf_putc(out, ',');
+        if (b->ends[i] == 0) {
+            messages_put_result(c, &b->items[item++]);
+            continue;
+        }
+        buf_lit(out, "{\"error\":");
+        buf_put(out, b->errors.data + from, b->ends[i] - from);
+        buf_putc(out, '}');
+        from = b->ends[i];
+    }
+    buf_lit(out, "]}");
+    call_reply(c, 200);
+}
+
+static bool size_refuse(struct problem *p)
+{
+    problem_set_field(p, "", "messages", 8);
+    return problem_set(p, STATUS_INVALID_FIELD, "A batch has 1 to %d messages.", ENQUEUE_BATCH_MAX);
+}
+
+static bool take_messages(struct field *f, void *target)
+{
+    *(uint32_t *)target = f->at;
+    return true;
+}
+
+static bool batch_from_json(struct call *c, struct problem *p)
+{
+    static const struct field_spec specs[] = {FIELD("messages", take_messages)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct json_doc *doc = &c->api->doc;
+    uint32_t list = 0;
+    if (!json_parse(doc, c->http->body, c->http->body_len, BATCH_TOKENS_MAX))
+        return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
+    if (!fields_object(doc, 0, "", &table, &list, p))
+        return false;
+    const struct json_token *messages = &doc->tokens[list];
+    if (list == 0 || messages->type != JSON_ARRAY || messages->count == 0 ||
+        messages->count > ENQUEUE_BATCH_MAX)
+        return size_refuse(p);
+    struct batch *b = c->extra = batch_new(messages->count);
+    for (uint32_t i = json_first(doc, list); i; i = json_next(doc, list, i))
+        batch_add(b, doc, i);
+    return true;
+}
+
+/* The next line that has something in it; false at the end. */
+static bool line_next(const char **at, const char *end, const char **line, size_t *len)
+{
+    while (*at < end) {
+        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+        stop = stop ? stop : end;
+        *line = *at;
+        *len = (size_t)(stop - *at);
+        *at = stop < end ? stop + 1 : end;
+        for (size_t i = 0; i < *len; i++) {
+            if ((*line)[i] != ' ' && (*line)[i] != '\t' && (*line)[i] != '\r')
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool batch_from_lines(struct call *c, struct problem *p)
+{
+    const char *at = c->http->body, *end = at + c->http->body_len, *line;
+    size_t len;
+    uint32_t count = 0;
+    while (count <= ENQUEUE_BATCH_MAX && line_next(&at, end, &line, &len))
+        count++;
+    if (count == 0 || count > ENQUEUE_BATCH_MAX)
+        return size_refuse(p);
+    struct batch *b = c->extra = batch_new(count);
+    struct json_doc *doc = &c->api->doc;
+    for (at = c->http->body; line_next(&at, end, &line, &len);) {
+        if (!json_parse(doc, line, len, MESSAGE_TOKENS_MAX))
+            doc->count = 0;
+        batch_add(b, doc, 0);
+    }
+    return true;
+}
+
+void batch_enqueue(struct call *c)
+{
+    struct problem p;
+    bool ok = false;
+    p.field[0] = p.detail[0] = '\0';
+    switch (media_of(c->http->content_type)) {
+    case MEDIA_JSON:
+        ok = batch_from_json(c, &p);
+        break;
+    case MEDIA_NDJSON:
+        ok = batch_from_lines(c, &p);
+        break;
+    default:
+        problem_set(&p, STATUS_UNSUPPORTED_MEDIA_TYPE,
+                    "Send Content-Type: application/json, or application/x-ndjson with one message "
+                    "a line.");
+    }
+    if (!ok) {
+        call_refuse(c, &p);
+        return;
+    }
+    struct batch *b = c->extra;
+    c->cleanup = batch_cleanup;
+    if (b->stored == 0) {
+        batch_finish(c);
+        return;
+    }
+    c->request.op.verb = ENGINE_PUT;
+    c->request.op.put.items = b->items;
+    c->request.op.put.count = b->stored;
+    call_submit(c, REQUEST_PUT, batch_finish);
+}

@@ -1,0 +1,205 @@
+/* Dead letters: look, redrive, drop. */
+#include "api/call.h"
+#include "api/encode.h"
+
+#include <stdlib.h>
+
+static void list_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                       struct instant now)
+{
+    struct call *c = call_of_op(op);
+    (void)now;
+    if (c->out.len == 0)
+        buf_lit(&c->out, "{\"messages\":[");
+    else
+        buf_putc(&c->out, ',');
+    encode_dead(&c->out, q, m);
+    c->listing.last = message_identity(m, q->id);
+}
+
+static void list_finish(struct call *c)
+{
+    if (c->out.len == 0)
+        buf_lit(&c->out, "{\"messages\":[");
+    buf_lit(&c->out, "],\"next\":");
+    if (c->request.op.list.more && c->listing.shown > 0)
+        encode_id(&c->out, &c->listing.last);
+    else
+        buf_lit(&c->out, "null");
+    buf_putc(&c->out, '}');
+    call_reply(c, 200);
+}
+
+static bool take_limit(struct field *f, void *target)
+{
+    struct call *c = target;
+    int64_t limit;
+    if (!field_i64(f, 1, LIST_MAX, &limit))
+        return false;
+    c->listing.limit = (uint32_t)limit;
+    return true;
+}
+
+static bool take_after(struct field *f, void *target)
+{
+    struct call *c = target;
+    struct message_id id;
+    if (!message_id_parse(f->value->str, f->value->len, &id))
+        return field_refuse(f, "must be the message id that `next` gave.");
+    c->request.op.list.after.seq = id.seq;
+    return true;
+}
+
+void dead_list(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("limit", take_limit),
+        FIELD("after", take_after),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    c->listing.limit = 100;
+    if (!call_query(c, &table, c))
+        return;
+    c->request.op.verb = ENGINE_DEAD_LIST;
+    c->request.op.visit = list_visit;
+    listing_start(c, list_finish);
+}
+
+static void get_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                      struct instant now)
+{
+    struct call *c = call_of_op(op);
+    (void)now;
+    buf_clear(&c->out);
+    if (m->state == MESSAGE_DEAD)
+        encode_dead(&c->out, q, m);
+}
+
+static const char not_dead[] = "There is no dead letter of this id; it may have been redriven.";
+
+static void get_finish(struct call *c)
+{
+    if (c->out.len > 0)
+        call_reply(c, 200);
+    else
+        call_refuse_as(c, STATUS_MESSAGE_NOT_FOUND, NULL, not_dead);
+}
+
+void dead_get(struct call *c)
+{
+    c->request.op.verb = ENGINE_GET;
+    c->request.op.visit = get_visit;
+    c->request.op.one.id = c->id;
+    call_submit(c, REQUEST_GET, get_finish);
+}
+
+static void delete_finish(struct call *c)
+{
+    if (c->request.count > 0)
+        call_reply(c, 204);
+    else
+        call_refuse_as(c, STATUS_MESSAGE_NOT_FOUND, NULL, not_dead);
+}
+
+void dead_delete(struct call *c)
+{
+    c->request.op.verb = ENGINE_DEAD_DROP;
+    c->request.op.bulk.ids = &c->id;
+    c->request.op.bulk.id_count = 1;
+    call_submit(c, REQUEST_DEAD_DROP, delete_finish);
+}
+
+static void purge_finish(struct call *c)
+{
+    buf_lit(&c->out, "{\"purged\":");
+    buf_put_u64(&c->out, c->request.count);
+    buf_putc(&c->out, '}');
+    call_reply(c, 200);
+}
+
+void dead_purge(struct call *c)
+{
+    static const struct field_table none = {NULL, 0};
+    if (!call_body(c, &none, NULL))
+        return;
+    c->request.op.verb = ENGINE_DEAD_DROP;
+    call_submit(c, REQUEST_DEAD_DROP, purge_finish);
+}
+
+/* Redrive. */
+
+struct redrive {
+    struct call *call;
+    struct message_id *ids; /* owned until it becomes call->extra */
+    uint32_t id_count;
+};
+
+static bool take_ids(struct field *f, void *target)
+{
+    struct redrive *r = target;
+    uint32_t count = f->value->count;
+    if (f->value->type != JSON_ARRAY || count == 0 || count > LIST_MAX)
+        return field_refuse(f, "must be an array of 1 to %d message ids.", LIST_MAX);
+    r->ids = mem_alloc(count * sizeof(r->ids[0]));
+    for (uint32_t i = json_first(f->doc, f->at); i; i = json_next(f->doc, f->at, i)) {
+        const struct json_token *t = &f->doc->tokens[i];
+        if (t->type != JSON_STRING || !message_id_parse(t->str, t->len, &r->ids[r->id_count]))
+            return field_refuse(f, "has an entry (number %u) that is not a message id.",
+                                r->id_count + 1);
+        r->id_count++;
+    }
+    return true;
+}
+
+static bool take_max(struct field *f, void *target)
+{
+    struct redrive *r = target;
+    int64_t max;
+    if (field_null(f))
+        return true;
+    if (!field_i64(f, 1, UINT32_MAX, &max))
+        return false;
+    r->call->request.max = (uint32_t)max;
+    return true;
+}
+
+static bool take_per_second(struct field *f, void *target)
+{
+    struct redrive *r = target;
+    return field_null(f) || field_double(f, 0.001, 1e6, &r->call->request.per_second);
+}
+
+static bool take_priority(struct field *f, void *target)
+{
+    struct redrive *r = target;
+    return field_priority(f, &r->call->request.priority);
+}
+
+static void redrive_finish(struct call *c)
+{
+    buf_lit(&c->out, "{\"redriven\":");
+    buf_put_u64(&c->out, c->request.count);
+    buf_putc(&c->out, '}');
+    call_reply(c, 200);
+}
+
+void dead_redrive(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("ids", take_ids),
+        FIELD("max", take_max),
+        FIELD("per_second", take_per_second),
+        FIELD("priority", take_priority),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct redrive r = {.call = c};
+    if (!call_body(c, &table, &r)) {
+        free(r.ids);
+        return;
+    }
+    c->extra = r.ids;
+    c->request.op.verb = ENGINE_DEAD_REDRIVE;
+    c->request.op.bulk.ids = r.ids;
+    c->request.op.bulk.id_count = r.id_count;
+    call_submit(c, REQUEST_REDRIVE, redrive_finish);
+}

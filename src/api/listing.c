@@ -1,0 +1,34 @@
+/* A listing is asked for in steps. A message can take over a megabyte of JSON, so
+ * each step asks for no more messages than are sure to fit what is left of the
+ * budget; small messages only cost a few more steps. */
+#include "api/call.h"
+#include "api/encode.h"
+
+static uint32_t step_limit(const struct call *c)
+{
+    size_t left = OUTPUT_BUDGET > c->out.len ? OUTPUT_BUDGET - c->out.len : 0;
+    size_t sure = left / ENCODED_MESSAGE_MAX;
+    uint32_t wanted = c->listing.limit - c->listing.shown;
+    return sure < wanted ? (uint32_t)sure : wanted;
+}
+
+static void listing_step(struct call *c)
+{
+    c->listing.shown += c->request.op.list.found;
+    uint32_t limit = c->request.op.list.more ? step_limit(c) : 0;
+    if (limit == 0) {
+        c->listing.finish(c);
+        return;
+    }
+    c->request.op.list.after = c->request.op.list.next;
+    c->request.op.list.limit = limit;
+    call_again(c);
+}
+
+void listing_start(struct call *c, call_finish *finish)
+{
+    c->listing.shown = 0;
+    c->listing.finish = finish;
+    c->request.op.list.limit = step_limit(c);
+    call_submit(c, REQUEST_LIST, listing_step);
+}

@@ -1,0 +1,136 @@
+/* Looking at messages and cancelling them: what needs no receipt. */
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/encode.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static void get_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                      struct instant now)
+{
+    struct call *c = call_of_op(op);
+    buf_clear(&c->out);
+    encode_message(&c->out, q, m, now);
+}
+
+static void get_finish(struct call *c)
+{
+    if (c->out.len > 0)
+        call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+    else
+        call_refuse_as(c, STATUS_MESSAGE_NOT_FOUND, NULL, NULL);
+}
+
+void lookup_get(struct call *c)
+{
+    c->request.op.verb = ENGINE_GET;
+    c->request.op.visit = get_visit;
+    c->request.op.one.id = c->id;
+    call_submit(c, REQUEST_GET, get_finish);
+}
+
+static void cancel_finish(struct call *c)
+{
+    call_reply(c, 204);
+}
+
+static bool take_cancel(struct field *f, void *target)
+{
+    return field_bool(f, target);
+}
+
+void lookup_delete(struct call *c)
+{
+    static const struct field_spec specs[] = {FIELD("cancel", take_cancel)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    bool cancel = false;
+    struct http_slice receipt = c->http->receipt;
+    if (c->http->query_len > 0 && !call_query(c, &table, &cancel))
+        return;
+    uint8_t role = receipt.len > 0 ? ROLE_CONSUME : ROLE_PRODUCE;
+    if (c->token && (receipt.len > 0 || cancel) && !auth_allows(c->token, role, NULL)) {
+        call_refuse_as(c, STATUS_FORBIDDEN, NULL, NULL);
+        return;
+    }
+    if (receipt.len > 0) {
+        receipts_ack(c, receipt);
+        return;
+    }
+    if (!cancel) {
+        call_refuse_as(c, STATUS_RECEIPT_MISSING, NULL,
+                       "Send the claim's receipt_handle in X-Receipt-Handle to acknowledge the "
+                       "message, or ?cancel=true to cancel it.");
+        return;
+    }
+    c->request.op.verb = ENGINE_CANCEL;
+    c->request.op.one.id = c->id;
+    call_submit(c, REQUEST_CANCEL, cancel_finish);
+}
+
+/* Export: one message a line. The cursor is the engine's own, in hexadecimal. */
+
+static void export_visit(struct engine_op *op, const struct engine_queue *q,
+                         const struct message *m, struct instant now)
+{
+    struct call *c = call_of_op(op);
+    (void)now;
+    encode_exported(&c->out, q, m);
+}
+
+static void export_finish(struct call *c)
+{
+    const struct list_cursor *next = &c->request.op.list.next;
+    char header[120] = "";
+    if (c->request.op.list.more)
+        snprintf(header, sizeof(header),
+                 "X-Next-Cursor: %" PRIx32 "-%" PRIx32 "-%" PRIx64 "-%" PRIx64 "\r\n", next->phase,
+                 next->slot, (uint64_t)next->ready_ms, next->seq);
+    call_reply_as(c, 200, "application/x-ndjson", header[0] ? header : NULL);
+}
+
+static bool take_limit(struct field *f, void *target)
+{
+    struct call *c = target;
+    int64_t limit;
+    if (!field_i64(f, 1, LIST_MAX, &limit))
+        return false;
+    c->listing.limit = (uint32_t)limit;
+    return true;
+}
+
+static bool take_cursor(struct field *f, void *target)
+{
+    struct call *c = target;
+    struct list_cursor *after = &c->request.op.list.after;
+    char text[64];
+    uint64_t ready;
+    int used = 0;
+    size_t len = f->value->len;
+    if (len < sizeof(text)) {
+        memcpy(text, f->value->str, len);
+        text[len] = '\0';
+        if (sscanf(text, "%8" SCNx32 "-%8" SCNx32 "-%16" SCNx64 "-%16" SCNx64 "%n", &after->phase,
+                   &after->slot, &ready, &after->seq, &used) == 4 &&
+            (size_t)used == len) {
+            after->ready_ms = (int64_t)ready;
+            return true;
+        }
+    }
+    return field_refuse(f, "must be an X-Next-Cursor as it came.");
+}
+
+void lookup_export(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("limit", take_limit),
+        FIELD("after", take_cursor),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    c->listing.limit = LIST_MAX;
+    if (!call_query(c, &table, c))
+        return;
+    c->request.op.verb = ENGINE_LIST;
+    c->request.op.visit = export_visit;
+    listing_start(c, export_finish);
+}

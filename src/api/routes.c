@@ -1,0 +1,177 @@
+#include "api/routes.h"
+
+#include "api/auth.h"
+#include "api/call.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#define QUEUE    "/v1/queues/{queue}"
+#define MESSAGES QUEUE "/messages"
+#define MESSAGE  MESSAGES "/{id}"
+#define DEAD     QUEUE "/dead"
+
+/* Literal segments come before parameters: the first pattern that fits is the resource. */
+static const struct route routes[] = {
+    {VERB_GET, "/", server_home, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
+    {VERB_GET, "/healthz", server_health, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
+    {VERB_GET, "/readyz", server_ready, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
+    {VERB_GET, "/metrics", metrics_get, ROLE_READ, ROUTE_SERVER | ROUTE_QUERY, 0},
+    {VERB_GET, "/openapi.yaml", server_openapi, 0, ROUTE_QUERY, 0},
+    {VERB_GET, "/v1/info", server_info, 0, 0, 0},
+
+    {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_PUT, QUEUE, queues_put, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, QUEUE, queues_get, ROLE_READ, 0, 0},
+    {VERB_DELETE, QUEUE, queues_delete, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
+    {VERB_POST, QUEUE "/purge", queues_purge, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, QUEUE "/pause", queues_pause, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, QUEUE "/resume", queues_resume, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, 0, 0},
+    {VERB_GET, QUEUE "/export", lookup_export, ROLE_READ, ROUTE_QUERY, 0},
+
+    {VERB_POST, MESSAGES, messages_enqueue, ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
+     BODY_MESSAGE},
+    {VERB_GET, MESSAGES, messages_claim, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
+    {VERB_POST, MESSAGES "/batch", batch_enqueue, ROLE_PRODUCE, ROUTE_CHANGES, BODY_BATCH},
+    {VERB_POST, MESSAGES "/claim", messages_claim, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/ack", receipts_batch, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/priority", NULL, 0, ROUTE_LATER, 0},
+    {VERB_GET, MESSAGE, lookup_get, ROLE_READ, 0, 0},
+    {VERB_DELETE, MESSAGE, lookup_delete, ROLE_CONSUME | ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
+     0},
+    {VERB_POST, MESSAGE "/nack", receipts_nack, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGE "/release", receipts_release, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGE "/extend", receipts_extend, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_GET, MESSAGE "/position", NULL, 0, ROUTE_LATER, 0},
+    {VERB_POST, MESSAGE "/priority", NULL, 0, ROUTE_LATER, 0},
+
+    {VERB_GET, DEAD, dead_list, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_POST, DEAD "/redrive", dead_redrive, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, DEAD "/purge", dead_purge, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, DEAD "/{id}", dead_get, ROLE_READ, 0, 0},
+    {VERB_DELETE, DEAD "/{id}", dead_delete, ROLE_ADMIN, ROUTE_CHANGES, 0},
+};
+
+#define ROUTE_COUNT (sizeof(routes) / sizeof(routes[0]))
+
+struct segments {
+    uint32_t count;
+    struct http_slice at[ROUTE_SEGMENTS_MAX];
+};
+
+/* The patterns, split once: a path is then compared with few of them, last segment first. */
+static struct segments split[ROUTE_COUNT];
+static pthread_once_t split_once = PTHREAD_ONCE_INIT;
+
+static bool segments_split(const char *path, size_t len, struct segments *s)
+{
+    const char *at = path + 1, *end = path + len;
+    s->count = 0;
+    for (;;) {
+        if (s->count == ROUTE_SEGMENTS_MAX)
+            return false;
+        const char *slash = memchr(at, '/', (size_t)(end - at));
+        const char *stop = slash ? slash : end;
+        s->at[s->count++] = (struct http_slice){at, (size_t)(stop - at)};
+        if (!slash)
+            return true;
+        at = slash + 1;
+    }
+}
+
+static void split_all(void)
+{
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        bool fits = segments_split(routes[i].pattern, strlen(routes[i].pattern), &split[i]);
+        assert(fits);
+    }
+}
+
+static bool is_parameter(struct http_slice segment)
+{
+    return segment.len > 0 && segment.data[0] == '{';
+}
+
+static bool segments_match(const struct segments *pattern, const struct segments *path)
+{
+    if (pattern->count != path->count)
+        return false;
+    for (uint32_t i = path->count; i-- > 0;) {
+        struct http_slice want = pattern->at[i], have = path->at[i];
+        if (is_parameter(want))
+            continue;
+        if (want.len != have.len || memcmp(want.data, have.data, want.len) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool verb_fits(const struct route *r, enum http_verb verb)
+{
+    return r->verb == verb ||
+           (verb == VERB_HEAD && r->verb == VERB_GET && !(r->flags & ROUTE_CHANGES));
+}
+
+static void allow_add(const struct route *r, char *allow, size_t room)
+{
+    static const char *const names[] = {
+        [VERB_GET] = "GET", [VERB_POST] = "POST", [VERB_PUT] = "PUT", [VERB_DELETE] = "DELETE"};
+    size_t len = strlen(allow);
+    const char *head = verb_fits(r, VERB_HEAD) ? ", HEAD" : "";
+    snprintf(allow + len, room - len, "%s%s%s", len ? ", " : "", names[r->verb], head);
+}
+
+static void parameters_take(const struct segments *pattern, const struct segments *path,
+                            struct route_match *match)
+{
+    for (uint32_t i = 0; i < pattern->count; i++) {
+        if (!is_parameter(pattern->at[i]))
+            continue;
+        if (pattern->at[i].data[1] == 'q')
+            match->queue = path->at[i];
+        else
+            match->id = path->at[i];
+    }
+}
+
+void route_find(enum http_verb verb, const char *path, size_t len, struct route_match *match)
+{
+    struct segments s;
+    match->route = NULL;
+    match->known = false;
+    match->allow[0] = '\0';
+    pthread_once(&split_once, split_all);
+    if (len == 0 || path[0] != '/' || !segments_split(path, len, &s))
+        return;
+    size_t first = 0;
+    while (first < ROUTE_COUNT && !segments_match(&split[first], &s))
+        first++;
+    for (size_t i = first; i < ROUTE_COUNT; i++) {
+        if (i != first && strcmp(routes[i].pattern, routes[first].pattern) != 0)
+            break; /* the methods of one resource stand together */
+        if (verb_fits(&routes[i], verb)) {
+            match->route = &routes[i];
+            parameters_take(&split[i], &s, match);
+            return;
+        }
+        allow_add(&routes[i], match->allow, sizeof(match->allow));
+        match->known = true;
+    }
+}
+
+const struct route *route_at(size_t i)
+{
+    return i < ROUTE_COUNT ? &routes[i] : NULL;
+}
+
+size_t route_body_max(enum route_body body)
+{
+    static const size_t max[] = {
+        [BODY_SMALL] = SMALL_BODY_MAX,
+        [BODY_MESSAGE] = MESSAGE_BODY_MAX,
+        [BODY_BATCH] = HTTP_BODY_MAX,
+    };
+    return max[body];
+}

@@ -1,0 +1,54 @@
+/* Which path and method lead to which handler: one table, and how a path is
+ * found in it. Private to src/api. */
+#ifndef TRIAGE_API_ROUTES_H
+#define TRIAGE_API_ROUTES_H
+
+#include "base/limits.h"
+#include "net/server.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct call;
+
+enum route_body { BODY_SMALL, BODY_MESSAGE, BODY_BATCH };
+
+enum route_flag {
+    ROUTE_OPEN = 1 << 0,    /* no token needed, no rate limit */
+    ROUTE_CHANGES = 1 << 1, /* not while draining, and not with HEAD */
+    ROUTE_QUERY = 1 << 2,   /* the handler reads the query; otherwise there must be none */
+    ROUTE_SERVER = 1 << 3,  /* concerns all queues: not for a token bound to some of them */
+    ROUTE_LATER = 1 << 4,   /* part of the contract, not part of this version */
+};
+
+struct route {
+    enum http_verb verb;
+    const char *pattern; /* "{queue}" and "{id}" stand for any one segment */
+    void (*handle)(struct call *c);
+    uint8_t roles; /* any of these; 0: any token */
+    uint8_t flags;
+    enum route_body body;
+};
+
+#define ROUTE_SEGMENTS_MAX 7
+
+/* A parameter's raw text. */
+struct route_match {
+    const struct route *route; /* NULL: see `known` */
+    bool known;                /* the path exists, with other methods */
+    char allow[48];            /* those */
+    struct http_slice queue;
+    struct http_slice id;
+};
+
+void route_find(enum http_verb verb, const char *path, size_t len, struct route_match *match);
+size_t route_body_max(enum route_body body);
+const struct route *route_at(size_t i); /* NULL past the end */
+
+/* A message whose every character is escaped, or is base64, with its fields. */
+#define MESSAGE_BODY_MAX (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + LEVEL_NAME_MAX) + 4096)
+#define SMALL_BODY_MAX   (256 * 1024)
+#define BODY_TOKENS_MAX  16384
+
+#endif

@@ -1,0 +1,335 @@
+#include "cli/job.h"
+
+#include "base/mem.h"
+#include "cli/args.h"
+#include "cli/payload.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KILL_AFTER_MS  10000 /* from SIGTERM to SIGKILL */
+#define BACKOFF_MS_MIN 500
+#define BACKOFF_MS_MAX 10000
+#define LEASE_MS_MIN   300 /* of a queue with a tiny visibility timeout */
+#define META_NAME_MAX  64
+
+void job_init(struct job *job)
+{
+    *job = (struct job){.state = JOB_FREE};
+    child_init(&job->child);
+    call_init(&job->call);
+}
+
+void job_fini(struct job *job)
+{
+    child_fini(&job->child);
+    call_fini(&job->call);
+    buf_fini(&job->reason);
+    free(job->id);
+    free(job->receipt);
+}
+
+static void job_free(struct job *job)
+{
+    free(job->id);
+    free(job->receipt);
+    job->id = job->receipt = NULL;
+    job->state = JOB_FREE;
+}
+
+static char *dup_member(const struct json_doc *doc, uint32_t message, const char *name)
+{
+    const struct json_token *t = json_get(doc, message, name);
+    if (t == NULL)
+        return mem_dup("", 0);
+    return t->type == JSON_STRING ? mem_dup(t->str, t->len) : mem_dup(t->raw, t->raw_len);
+}
+
+static void env_token(struct child_env *env, const char *name, const struct json_token *t)
+{
+    if (t == NULL)
+        return;
+    bool text = t->type == JSON_STRING;
+    child_env_set(env, name, text ? t->str : t->raw, text ? t->len : t->raw_len);
+}
+
+/* tenant becomes TRIAGE_META_TENANT, trace-id TRIAGE_META_TRACE_ID; other names only in the JSON.
+ */
+static void env_meta(struct child_env *env, const struct json_token *t)
+{
+    char name[16 + META_NAME_MAX] = "TRIAGE_META_";
+    size_t at = strlen(name);
+    if (t->key_len == 0 || t->key_len > META_NAME_MAX)
+        return;
+    for (size_t i = 0; i < t->key_len; i++) {
+        unsigned char c = (unsigned char)t->key[i];
+        if (!isalnum(c) && c != '_' && c != '-')
+            return;
+        name[at++] = c == '-' ? '_' : (char)toupper(c);
+    }
+    env_token(env, name, t);
+}
+
+static void env_message(struct child_env *env, const struct worker_options *o,
+                        const struct cli *cli, const struct json_doc *doc, uint32_t message)
+{
+    static const struct {
+        const char *name, *member;
+    } facts[] = {
+        {"TRIAGE_MESSAGE_ID", "message_id"},
+        {"TRIAGE_PRIORITY", "priority"},
+        {"TRIAGE_LEVEL", "level"},
+        {"TRIAGE_ATTEMPT", "attempt"},
+        {"TRIAGE_RECEIPT", "receipt_handle"},
+        {"TRIAGE_ENQUEUED_AT", "enqueued_at"},
+    };
+    child_env_init(env);
+    child_env_set(env, "TRIAGE_SERVER", cli->server, strlen(cli->server));
+    child_env_set(env, "TRIAGE_QUEUE", o->queue, strlen(o->queue));
+    for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
+        env_token(env, facts[i].name, json_get(doc, message, facts[i].member));
+    const struct json_token *metadata = json_get(doc, message, "metadata");
+    if (metadata == NULL || metadata->type != JSON_OBJECT) {
+        child_env_set(env, "TRIAGE_METADATA", "{}", 2);
+        return;
+    }
+    uint32_t at = (uint32_t)(metadata - doc->tokens);
+    child_env_set(env, "TRIAGE_METADATA", metadata->raw, metadata->raw_len);
+    for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i))
+        env_meta(env, &doc->tokens[i]);
+}
+
+static int64_t lease_of(const struct json_doc *doc, uint32_t message)
+{
+    double seconds = 30;
+    json_double(json_get(doc, message, "visibility_timeout"), &seconds);
+    int64_t ms = (int64_t)(seconds * 1000);
+    return ms < LEASE_MS_MIN ? LEASE_MS_MIN : ms;
+}
+
+static void job_settle(struct job *job, enum job_request want)
+{
+    job->state = JOB_SETTLING;
+    job->want = want;
+    job->retry_at_ms = 0;
+    job->backoff_ms = BACKOFF_MS_MIN;
+}
+
+bool job_begin(struct job *job, const struct worker_options *o, const struct cli *cli,
+               const struct json_doc *doc, uint32_t message, int64_t now_ms)
+{
+    struct child_env env;
+    struct buf payload = {0};
+    job->id = dup_member(doc, message, "message_id");
+    job->receipt = dup_member(doc, message, "receipt_handle");
+    job->lease_ms = lease_of(doc, message);
+    job->lease_ends_ms = now_ms + job->lease_ms;
+    job->extend_at_ms = now_ms + job->lease_ms / 3;
+    job->timeout_at_ms = o->timeout_ms == ARG_UNSET ? JOB_NEVER : now_ms + o->timeout_ms;
+    job->kill_at_ms = JOB_NEVER;
+    job->ending = JOB_BY_ITSELF;
+    job->state = JOB_RUNNING;
+    buf_clear(&job->reason);
+    payload_get(doc, message, &payload);
+    env_message(&env, o, cli, doc, message);
+    int error = child_start(&job->child, o->argv, &env, &payload);
+    child_env_fini(&env);
+    buf_fini(&payload);
+    if (error != 0) {
+        cli_complain("%s: %s; %s goes back", o->argv[0], strerror(error), job->id);
+        job_settle(job, JOB_RELEASE);
+    }
+    return error == 0;
+}
+
+static void job_stop(struct job *job, enum job_ending why, int64_t now_ms)
+{
+    job->ending = why;
+    if (job->kill_at_ms == JOB_NEVER)
+        job->kill_at_ms = now_ms + KILL_AFTER_MS;
+    child_signal(&job->child, SIGTERM);
+}
+
+void job_interrupt(struct job *job, int signal)
+{
+    if (job->state != JOB_RUNNING)
+        return;
+    if (job->ending == JOB_BY_ITSELF)
+        job->ending = JOB_INTERRUPTED;
+    child_signal(&job->child, signal);
+}
+
+static void job_ended(struct job *job, const struct worker_options *o, int wait_status)
+{
+    buf_clear(&job->reason);
+    switch (job->ending) {
+    case JOB_LEASE_LOST:
+        job_free(job);
+        return;
+    case JOB_INTERRUPTED:
+        job_settle(job, JOB_RELEASE);
+        return;
+    case JOB_TIMED_OUT:
+        buf_printf(&job->reason, "timed out after %s", o->timeout_text);
+        job_settle(job, JOB_NACK);
+        return;
+    case JOB_BY_ITSELF:
+        if (wait_status == 0) {
+            job_settle(job, JOB_ACK);
+            return;
+        }
+        child_explain(&job->child, wait_status, &job->reason);
+        job_settle(job, JOB_NACK);
+        return;
+    }
+}
+
+static void arm(struct job *job, const struct worker_options *o, const struct cli *cli,
+                enum job_request request, int64_t now_ms)
+{
+    static const char *const verbs[] = {
+        [JOB_EXTEND] = "/extend", [JOB_ACK] = "", [JOB_NACK] = "/nack", [JOB_RELEASE] = "/release"};
+    struct call *c = &job->call;
+    call_begin(c, cli);
+    call_path(c, "/v1/queues/%s/messages/%s", o->queue, job->id);
+    call_path(c, verbs[request]);
+    job->sent = request;
+    job->sent_at_ms = now_ms;
+    if (request == JOB_ACK) {
+        call_header(c, "X-Receipt-Handle", job->receipt);
+        call_arm(c, "DELETE", NULL);
+        return;
+    }
+    buf_putc(&c->body, '{');
+    member_put_text(&c->body, "receipt_handle", job->receipt);
+    if (request == JOB_EXTEND)
+        member_put_seconds(&c->body, "visibility_timeout_seconds", job->lease_ms);
+    if (request == JOB_NACK)
+        member_put_text(&c->body, "reason", buf_cstr(&job->reason));
+    buf_putc(&c->body, '}');
+    call_arm(c, "POST", TYPE_JSON);
+}
+
+bool job_step(struct job *job, const struct worker_options *o, const struct cli *cli,
+              int64_t now_ms)
+{
+    int wait_status;
+    if (job->state == JOB_RUNNING) {
+        child_pump(&job->child);
+        if (child_reap(&job->child, job->ending != JOB_BY_ITSELF, &wait_status))
+            job_ended(job, o, wait_status);
+    }
+    if (job->state == JOB_RUNNING) {
+        if (now_ms >= job->timeout_at_ms && job->ending == JOB_BY_ITSELF)
+            job_stop(job, JOB_TIMED_OUT, now_ms);
+        if (now_ms >= job->kill_at_ms) {
+            child_signal(&job->child, SIGKILL);
+            job->kill_at_ms = JOB_NEVER;
+        }
+    }
+    if (job->sent != JOB_NOTHING || job_due_ms(job) > now_ms)
+        return false;
+    if (job->state == JOB_SETTLING)
+        arm(job, o, cli, job->want, now_ms);
+    else if (job->state == JOB_RUNNING && job->ending != JOB_LEASE_LOST &&
+             now_ms >= job->extend_at_ms)
+        arm(job, o, cli, JOB_EXTEND, now_ms);
+    return job->sent != JOB_NOTHING;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int64_t job_due_ms(const struct job *job)
+{
+    bool idle = job->sent == JOB_NOTHING;
+    int64_t due = JOB_NEVER;
+    if (job->state == JOB_SETTLING && idle)
+        due = job->retry_at_ms;
+    if (job->state != JOB_RUNNING)
+        return due;
+    if (job->ending == JOB_BY_ITSELF)
+        due = earlier(due, job->timeout_at_ms);
+    if (job->ending != JOB_LEASE_LOST && idle)
+        due = earlier(due, job->extend_at_ms);
+    return earlier(due, job->kill_at_ms);
+}
+
+/* No answer, or one that says to come back. */
+static bool is_passing(const struct call *c)
+{
+    return c->http == 0 || c->http == 408 || c->http == 429 || c->http >= 500;
+}
+
+static void complain_refused(const struct job *job, const char *what, const char *then)
+{
+    struct buf text = {0};
+    if (job->call.is_json)
+        problem_print(&job->call.doc, 0, job->call.http, &text);
+    else
+        buf_printf(&text, "%ld", job->call.http);
+    cli_complain("%s: %s (%s); %s", job->id, what, buf_cstr(&text), then);
+    buf_fini(&text);
+}
+
+static void extend_answered(struct job *job, int64_t now_ms)
+{
+    const struct call *c = &job->call;
+    if (call_succeeded(c)) {
+        job->lease_ends_ms = job->sent_at_ms + job->lease_ms;
+        job->extend_at_ms = job->sent_at_ms + job->lease_ms / 3;
+        return;
+    }
+    int64_t again_ms = earlier(job->lease_ms / 10, BACKOFF_MS_MAX);
+    job->extend_at_ms = now_ms + (again_ms < 100 ? 100 : again_ms);
+    if ((c->http != 409 && c->http != 404) || job->state != JOB_RUNNING)
+        return;
+    complain_refused(job, "the lease is lost", "the command is stopped");
+    job_stop(job, JOB_LEASE_LOST, now_ms);
+}
+
+static void report_nack(const struct job *job)
+{
+    const struct json_token *state = NULL;
+    if (job->call.is_json)
+        state = json_get(&job->call.doc, 0, "state");
+    cli_complain("%s: %.*s; now %.*s", job->id, (int)job->reason.len, job->reason.data,
+                 state ? (int)state->len : 7, state ? state->str : "waiting");
+}
+
+static void settle_answered(struct job *job, bool patient, int64_t now_ms)
+{
+    const struct call *c = &job->call;
+    static const char *const failures[] = {
+        [JOB_ACK] = "not acked", [JOB_NACK] = "not nacked", [JOB_RELEASE] = "not released"};
+    bool passing = is_passing(c);
+    if (passing && patient && now_ms + job->backoff_ms < job->lease_ends_ms) {
+        job->retry_at_ms = now_ms + job->backoff_ms;
+        job->backoff_ms = earlier(job->backoff_ms * 2, BACKOFF_MS_MAX);
+        return;
+    }
+    if (passing && c->http == 0)
+        cli_complain("%s: %s, the server is away; it will be delivered again", job->id,
+                     failures[job->want]);
+    else if (!call_succeeded(c))
+        complain_refused(job, failures[job->want], "it may be delivered again");
+    else if (job->want == JOB_NACK)
+        report_nack(job);
+    job_free(job);
+}
+
+enum job_answer job_answered(struct job *job, bool patient, int64_t now_ms)
+{
+    enum job_request sent = job->sent;
+    enum job_answer answer = job->call.http == 0 ? JOB_UNANSWERED : JOB_ANSWERED;
+    job->sent = JOB_NOTHING;
+    if (sent == JOB_EXTEND)
+        extend_answered(job, now_ms);
+    else
+        settle_answered(job, patient, now_ms);
+    return answer;
+}

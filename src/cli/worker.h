@@ -1,0 +1,30 @@
+/* The loop of `triage work`: claims as many messages as it has free places,
+ * runs a command for each, keeps their leases alive and settles them by how the
+ * command ended. One thread, one poll; HTTP runs in a curl multi handle.
+ *
+ * A message is settled in exactly one way: acked after exit status 0, nacked
+ * after any other end or a timeout, released when we were told to stop twice,
+ * and left alone when its lease was lost. */
+#ifndef TRIAGE_CLI_WORKER_H
+#define TRIAGE_CLI_WORKER_H
+
+#include "cli/cli.h"
+
+#include <stdint.h>
+
+struct worker_options {
+    const char *queue;
+    char **argv; /* the command, NULL at the end */
+    int64_t jobs;
+    int64_t visibility_ms; /* ARG_UNSET: the queue's own */
+    int64_t wait_ms;
+    const char *min_priority; /* or NULL */
+    int64_t messages_max;     /* ARG_UNSET: no end */
+    bool drain;               /* stop when the queue is empty */
+    int64_t timeout_ms;       /* ARG_UNSET: commands may run for ever */
+    const char *timeout_text; /* as the user wrote it */
+};
+
+int worker_run(const struct worker_options *options, const struct cli *cli); /* an exit status */
+
+#endif

@@ -1,0 +1,102 @@
+/* The words the conformance suite is written in: put, claim, ack … on one engine,
+ * each done when it returns, each checked for what must hold after any op. Queues go by name,
+ * so that a restart between two lines changes nothing for the test. */
+#ifndef TRIAGE_TESTS_DRIVER_H
+#define TRIAGE_TESTS_DRIVER_H
+
+#include "conformance/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define SHOWN_MAX 1000
+
+/* A message as the engine showed it. */
+struct shown {
+    struct message_id id;
+    enum message_state state;
+    uint8_t slot;
+    uint8_t kind;
+    uint32_t attempts;
+    int64_t ready_ms;
+    int64_t enqueued_ms;
+    int64_t died_ms;
+    int64_t lease_ms;
+    int64_t lease_until_ms;
+    uint8_t receipt[RECEIPT_BYTES];
+    char payload[64]; /* as text, cut */
+    char metadata[64];
+    char reason[64];
+    size_t payload_len;
+};
+
+/* What to put; zero is a ready message in the queue's most urgent level without frills. */
+struct spec {
+    const char *payload;
+    const char *metadata;
+    const char *dedup;
+    int rank;
+    int64_t delay_ms;
+    bool has_ready_at;
+    int64_t ready_at_ms;
+    int64_t ttl_ms; /* 0: the queue's own; -1: none */
+};
+
+struct driver {
+    struct rig rig;
+    const char *variant;
+    bool restarts_always; /* after each op that changes something */
+    bool checks;          /* recount the queue after each op; off for large ones */
+    struct shown shown[SHOWN_MAX]; /* by the last op */
+    uint32_t shown_count;
+};
+extern struct driver d;
+
+/* Runs the tests on every engine there is; returns what main returns. */
+#define driver_main(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), false)
+#define driver_main_files(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), true)
+int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only);
+
+/* Time. Sleeping sweeps; a jump of the wall clock does too. */
+void sleep_ms(int64_t ms);
+void pass_unswept(int64_t ms);
+void jump_wall(int64_t ms);
+void restart(void); /* nothing on an engine that does not survive it */
+
+/* Queues. */
+void make_queue(const char *name, const struct queue_config *config);
+enum status set_queue(const char *name, const struct queue_config *config);
+void delete_queue(const char *name);
+struct engine_queue *queue(const char *name);
+const struct queue_view *view(const char *name);
+int slot_of(const char *name, int rank);
+
+/* Messages. */
+struct put_item put_spec(const char *q, struct spec s);
+struct message_id put(const char *q, const char *payload, int rank);
+void put_many(const char *q, uint32_t count, int rank); /* payloads m0, m1 … */
+uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms);
+uint32_t claim(const char *q, uint32_t n); /* by the policy, all ranks, the queue's own lease */
+struct shown claim_one(const char *q);     /* fails when there is none */
+enum status ack(const char *q, const struct shown *s);
+enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const char *reason,
+                 enum message_state *state);
+enum status release(const char *q, const struct shown *s);
+enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
+enum status cancel(const char *q, struct message_id id);
+const struct shown *get(const char *q, struct message_id id); /* NULL when not found */
+enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */
+uint32_t purge(const char *q, uint32_t max, uint64_t before_seq, bool *more);
+uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit);
+uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id *ids,
+                   uint32_t id_count, uint32_t max, int slot);
+uint32_t list_all(const char *q, uint32_t page); /* all of it, in d.shown; each once */
+
+/* Claims everything by the policy and compares the payloads, joined by blanks. */
+void assert_drains_as(const char *q, const char *payloads);
+
+#endif

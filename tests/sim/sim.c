@@ -1,0 +1,356 @@
+#include "sim/sim.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* splitmix64. */
+static uint64_t next_random(struct sim *s)
+{
+    uint64_t z = s->random += 0x9E3779B97F4A7C15ULL;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBULL;
+    return z ^ z >> 31;
+}
+
+uint32_t sim_pick(struct sim *s, uint32_t n)
+{
+    return (uint32_t)((next_random(s) >> 32) * n >> 32);
+}
+
+bool sim_chance(struct sim *s, uint32_t percent)
+{
+    return sim_pick(s, 100) < percent;
+}
+
+uint64_t sim_hash(const void *data, size_t len)
+{
+    const unsigned char *at = data;
+    uint64_t hash = 14695981039346656037ULL ^ len;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ at[i]) * 1099511628211ULL;
+    return hash;
+}
+
+void sim_note(struct sim *s, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(s->log[s->log_count++ % SIM_LOG_LINES], SIM_LOG_LINE, fmt, args);
+    va_end(args);
+}
+
+void sim_report(const struct sim *s)
+{
+    printf("# the last ops:\n");
+    uint64_t from = s->log_count > SIM_LOG_LINES ? s->log_count - SIM_LOG_LINES : 0;
+    for (uint64_t i = from; i < s->log_count; i++)
+        printf("#   %" PRIu64 " %s\n", i, s->log[i % SIM_LOG_LINES]);
+    printf("# replay: test_sim_sim --engine %s --seed %" PRIu64 " --steps %" PRIu64 "\n", s->engine,
+           s->seed, s->steps);
+    fflush(stdout);
+}
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    printf("# broken: ");
+    vprintf(fmt, args);
+    printf("\n");
+    va_end(args);
+    sim_report(s);
+    printf("not ok 1 - %s seed %" PRIu64 "\n", s->engine, s->seed);
+    fflush(stdout);
+    _Exit(1);
+}
+
+/* Configuration */
+
+static void vary_rules(struct sim *s, struct queue_config *c)
+{
+    static const enum backoff backoffs[] = {BACKOFF_NONE, BACKOFF_NONE, BACKOFF_FIXED,
+                                            BACKOFF_EXPONENTIAL};
+    c->visibility_ms = 1 + sim_pick(s, 30000);
+    c->max_attempts = 1 + sim_pick(s, 5);
+    c->backoff = backoffs[sim_pick(s, 4)];
+    c->backoff_base_ms = 1 + sim_pick(s, 2000);
+    c->backoff_max_ms = c->backoff_base_ms + sim_pick(s, 10000);
+    c->ttl_ms = sim_chance(s, 50) ? 0 : 1 + (int64_t)sim_pick(s, 60000);
+    c->expired = sim_chance(s, 50) ? EXPIRED_DROP : EXPIRED_DEAD;
+    c->max_depth = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, 100);
+    c->max_bytes = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, 3000);
+    c->history_ms = sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
+    c->default_rank = (uint8_t)sim_pick(s, c->level_count);
+    c->paused = sim_chance(s, 20);
+}
+
+static struct queue_config any_config(struct sim *s)
+{
+    struct queue_config c = rig_config(1 + sim_pick(s, LEVEL_COUNT_MAX));
+    c.dedup_scope = sim_chance(s, 50) ? DEDUP_WINDOW : DEDUP_LIVE;
+    c.dedup_window_ms = 1 + sim_pick(s, 30000);
+    vary_rules(s, &c);
+    return c;
+}
+
+static void adopt(struct sim *s, struct sim_queue *q)
+{
+    sim_check(s, q->real->id > s->queue_id_high, "queue number %u is used again", q->real->id);
+    s->queue_id_high = q->real->id;
+    model_init(&q->model, q->real);
+}
+
+static void vary_levels(struct sim *s, struct queue_config *c)
+{
+    uint32_t a = sim_pick(s, c->level_count), b = sim_pick(s, c->level_count);
+    struct level swapped = c->levels[a];
+    c->levels[a] = c->levels[b];
+    c->levels[b] = swapped;
+    if (c->level_count > 1 && sim_chance(s, 30))
+        c->level_count--;
+    else if (c->level_count < LEVEL_COUNT_MAX && sim_chance(s, 30))
+        snprintf(c->levels[c->level_count++].name, LEVEL_NAME_MAX, "N%" PRIu64, s->tag++);
+    c->default_rank = 0;
+}
+
+/* A level that `next` lacks while it holds messages; pending ones only when `strictly`. */
+static bool loses_level(const struct model_queue *q, const struct queue_config *next, bool strictly)
+{
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct model_message *m = &q->messages[i];
+        int rank = levels_rank_of_slot(&q->config, m->slot);
+        bool kept = false;
+        for (int k = 0; k < next->level_count; k++)
+            kept |= strcmp(next->levels[k].name, q->config.levels[rank].name) == 0;
+        if (!kept && (!strictly || m->state != MESSAGE_DONE))
+            return true;
+    }
+    return false;
+}
+
+static void configure(struct sim *s, struct sim_queue *q)
+{
+    struct queue_config c = q->model.config;
+    vary_rules(s, &c);
+    if (sim_chance(s, 60))
+        vary_levels(s, &c);
+    sim_note(s, "%s configure %u levels, attempts %u, expired %d, history %" PRId64, q->name,
+             c.level_count, c.max_attempts, c.expired, c.history_ms);
+    struct engine_op op = {.verb = ENGINE_QUEUE_SET, .queue = q->real};
+    op.set.name = q->name;
+    op.set.config = &c;
+    rig_run_one(&s->rig, &op);
+    if (op.status == STATUS_LEVEL_IN_USE) {
+        sim_check(s, loses_level(&q->model, &c, false) || model_next(&q->model, MESSAGE_DEAD, 0), "no level in use would vanish");
+        return;
+    }
+    sim_check(s, op.status == STATUS_OK, "configure: %s", status_name(op.status));
+    sim_check(s, !loses_level(&q->model, &c, true), "a level in use vanished");
+    q->model.config = q->real->config;
+}
+
+static void recreate(struct sim *s, struct sim_queue *q)
+{
+    sim_note(s, "%s delete and create", q->name);
+    struct engine_op op = {.verb = ENGINE_QUEUE_DELETE, .queue = q->real};
+    rig_run_one(&s->rig, &op);
+    sim_check(s, op.status == STATUS_OK, "delete: %s", status_name(op.status));
+    sim_check(s, !engine_queue_find(s->rig.engine, q->name, strlen(q->name)), "still there");
+    struct queue_config c = any_config(s);
+    q->real = rig_queue(&s->rig, q->name, &c);
+    adopt(s, q);
+}
+
+/* Time */
+
+static void pass_time(struct sim *s)
+{
+    static const uint32_t spans[] = {1, 10, 10, 100, 1000, 40000};
+    int64_t ms = sim_pick(s, spans[sim_pick(s, 6)] + 1);
+    s->rig.now.wall_ms += ms;
+    s->rig.now.mono_ms += ms;
+    if (sim_chance(s, 2))
+        s->rig.now.wall_ms += sim_pick(s, 3600000);
+    if (s->jumps && sim_chance(s, 2))
+        s->rig.now.wall_ms -= sim_pick(s, sim_chance(s, 50) ? 1500 : 3600000);
+    if (s->rig.now.wall_ms > s->wall_high_ms)
+        s->wall_high_ms = s->rig.now.wall_ms;
+    sim_note(s, "time passes: wall %" PRId64 " mono %" PRId64, s->rig.now.wall_ms,
+             s->rig.now.mono_ms);
+}
+
+static void reopen(struct sim *s)
+{
+    sim_note(s, "close and open");
+    rig_reopen(&s->rig);
+    for (uint32_t i = 0; i < s->queue_count; i++) {
+        struct sim_queue *q = &s->queues[i];
+        q->real = engine_queue_find(s->rig.engine, q->name, strlen(q->name));
+        sim_check(s, q->real, "%s is gone after a restart", q->name);
+        sim_check(s, q->real->next_seq >= q->model.next_seq, "%s: next seq went back", q->name);
+        q->model.next_seq = q->real->next_seq;
+    }
+}
+
+/* Checks that hold after every step */
+
+static void check_lane(struct sim *s, const struct sim_queue *q, int slot,
+                       const struct lane_view *want)
+{
+    const struct lane_view *have = &q->real->view.lanes[slot];
+    sim_check(s, have->ready == want->ready && have->scheduled == want->scheduled &&
+                     have->leased == want->leased,
+              "%s slot %d: ready %" PRIu64 " scheduled %" PRIu64 " leased %" PRIu64
+              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64, q->name, slot, have->ready,
+              have->scheduled, have->leased, want->ready, want->scheduled, want->leased);
+    sim_check(s, want->ready == 0 || have->head_ms == want->head_ms,
+              "%s slot %d: head %" PRId64 ", expected %" PRId64, q->name, slot, have->head_ms,
+              want->head_ms);
+}
+
+static void check_totals(struct sim *s, const struct sim_queue *q)
+{
+    static const char *const names[] = {"enqueued", "claimed", "acked", "nacked", "released",
+                                        "lease_expired", "expired", "dead", "deduplicated",
+                                        "redelivered", "cancelled", "redriven"};
+    uint64_t have[12], want[12];
+    _Static_assert(sizeof(have) == sizeof(struct queue_totals), "a total has no name here");
+    memcpy(have, &q->real->view.totals, sizeof(have));
+    memcpy(want, &q->model.totals, sizeof(want));
+    for (int i = 0; i < 12; i++)
+        sim_check(s, have[i] == want[i], "%s total %s is %" PRIu64 ", expected %" PRIu64, q->name,
+                  names[i], have[i], want[i]);
+}
+
+static void check_queue(struct sim *s, const struct sim_queue *q)
+{
+    const struct queue_view *have = &q->real->view;
+    struct queue_view want = model_view(&q->model);
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
+        check_lane(s, q, slot, &want.lanes[slot]);
+    sim_check(s, have->ready == want.ready && have->scheduled == want.scheduled &&
+                     have->leased == want.leased && have->dead == want.dead,
+              "%s: ready %" PRIu64 " scheduled %" PRIu64 " leased %" PRIu64 " dead %" PRIu64
+              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, q->name, have->ready,
+              have->scheduled, have->leased, have->dead, want.ready, want.scheduled, want.leased,
+              want.dead);
+    sim_check(s, have->history == want.history, "%s: history %" PRIu64 ", expected %" PRIu64,
+              q->name, have->history, want.history);
+    sim_check(s, have->bytes == want.bytes, "%s: bytes %" PRIu64 ", expected %" PRIu64, q->name,
+              have->bytes, want.bytes);
+    check_totals(s, q);
+    sim_check(s, model_conserves(have), "%s: messages are not conserved", q->name);
+    sim_check(s, q->real->next_seq == q->model.next_seq, "%s: next seq", q->name);
+}
+
+/* No timer is late: the engine asks for a sweep no later than the model has something due. */
+static void check_due(struct sim *s)
+{
+    int64_t due = engine_next_due_ms(s->rig.engine, s->rig.now);
+    for (uint32_t i = 0; i < s->queue_count; i++) {
+        int64_t want = model_due_ms(&s->queues[i].model, s->rig.now);
+        sim_check(s, due <= want, "next due in %" PRId64 " ms, expected %" PRId64 " at the latest",
+                  due, want);
+    }
+}
+
+static void settle_time(struct sim *s)
+{
+    rig_sweep(&s->rig, 1 + sim_pick(s, 50));
+    for (uint32_t i = 0; i < s->queue_count; i++)
+        model_sweep(&s->queues[i].model, s->rig.now);
+    for (uint32_t i = 0; i < s->queue_count; i++)
+        check_queue(s, &s->queues[i]);
+    check_due(s);
+}
+
+/* Steps */
+
+static const struct sim_verb *any_verb(struct sim *s)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < sim_verb_count; i++)
+        total += sim_verbs[i].weight;
+    uint32_t at = sim_pick(s, total), i = 0;
+    while (at >= sim_verbs[i].weight)
+        at -= sim_verbs[i++].weight;
+    return &sim_verbs[i];
+}
+
+static struct sim_queue *any_queue(struct sim *s)
+{
+    return &s->queues[sim_pick(s, s->queue_count)];
+}
+
+static void run_group(struct sim *s, uint32_t count, const struct sim_verb *only)
+{
+    static struct sim_op ops[SIM_GROUP_MAX];
+    struct engine_op *group[SIM_GROUP_MAX];
+    const struct sim_verb *verbs[SIM_GROUP_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        struct sim_op *o = &ops[i];
+        o->q = any_queue(s);
+        o->op = (struct engine_op){.queue = o->q->real, .visit = sim_see};
+        o->seen_count = 0;
+        verbs[i] = only ? only : any_verb(s);
+        verbs[i]->make(s, o);
+        group[i] = &o->op;
+    }
+    rig_run(&s->rig, group, count);
+    for (uint32_t i = 0; i < count; i++)
+        verbs[i]->judge(s, &ops[i]);
+}
+
+void sim_step(struct sim *s)
+{
+    uint32_t what = sim_pick(s, 1000);
+    if (what < 150)
+        pass_time(s);
+    else if (what < 155)
+        configure(s, any_queue(s));
+    else if (what < 158)
+        recreate(s, any_queue(s));
+    else if (what < 165)
+        sim_list_all(s, any_queue(s));
+    else if (what < 175)
+        run_group(s, 1, &sim_purge);
+    else if (what < 180 && s->reopens)
+        reopen(s);
+    else
+        run_group(s, sim_chance(s, 75) ? 1 : 2 + sim_pick(s, SIM_GROUP_MAX - 1), NULL);
+    settle_time(s);
+}
+
+void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
+{
+    s->seed = seed;
+    s->engine = engine;
+    s->steps = steps;
+    s->random = seed;
+    s->queue_id_high = 0;
+    s->tag = s->past_count = 0;
+    s->log_count = 0;
+    bool files = strcmp(engine, "memory") != 0;
+    uint64_t memory_limit = files && sim_chance(s, 70) ? 1 : 0;
+    rig_init(&s->rig, engine, (enum durability)sim_pick(s, 3), memory_limit);
+    s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
+    s->jumps = !s->reopens;
+    s->wall_high_ms = s->rig.now.wall_ms;
+    s->queue_count = 1 + sim_pick(s, SIM_QUEUES);
+    for (uint32_t i = 0; i < s->queue_count; i++) {
+        struct sim_queue *q = &s->queues[i];
+        snprintf(q->name, sizeof(q->name), "q%u", i);
+        struct queue_config c = any_config(s);
+        q->real = rig_queue(&s->rig, q->name, &c);
+        adopt(s, q);
+    }
+}
+
+void sim_close(struct sim *s)
+{
+    rig_fini(&s->rig);
+}

@@ -1,0 +1,338 @@
+"""The command line client against a real server: what it prints, and the status it exits with."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from server import TRIAGE
+
+DONE, REFUSED, USAGE, UNREACHED = 0, 1, 2, 3
+
+
+class Shell:
+    def __init__(self, server, queue):
+        self.url = "http://%s:%d" % server.address
+        self.queue = queue
+
+    def start(self, *words, **options):
+        return subprocess.Popen([TRIAGE, "--server", self.url, *map(str, words)],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, **options)
+
+    def run(self, *words, stdin=b""):
+        """The finished command; output as text."""
+        return subprocess.run([TRIAGE, "--server", self.url, *map(str, words)], input=stdin,
+                              capture_output=True, timeout=60)
+
+    def ok(self, *words, stdin=b""):
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == DONE, done
+        return done.stdout.decode().removesuffix("\n")
+
+    def json(self, *words, stdin=b""):
+        return json.loads(self.ok("--json", *words, stdin=stdin))
+
+    def claim(self, *words):
+        """(id, priority, attempt, receipt, payload) of one message."""
+        return self.ok("claim", self.queue.name, *words).split("\t")
+
+
+@pytest.fixture
+def shell(server, queue):
+    return Shell(server, queue)
+
+
+def test_enqueue_prints_the_id_and_takes_every_option(shell, queue):
+    name = queue.name
+    plain = shell.ok("enqueue", name, "hello")
+    assert plain.startswith("msg_")
+    rich = shell.json("enqueue", name, "rich", "--priority", "9", "--dedup", "k", "--ttl", "1h",
+                      "--meta", "tenant=acme", "--meta", "trace=a=b")["message_id"]
+    assert shell.json("enqueue", name, "again", "--dedup", "k")["deduplicated"] is True
+    late = shell.ok("enqueue", name, "late", "--delay", "10m")
+    piped = shell.ok("enqueue", name, "-", stdin=b"from\nstdin\n")
+    implied = shell.ok("enqueue", name, stdin=b"\xff\x00bytes")
+    shown = shell.json("show", name, rich)
+    assert (shown["priority"], shown["payload"]) == (9, "rich")
+    assert shown["metadata"] == {"tenant": "acme", "trace": "a=b"}
+    assert shell.json("show", name, late)["state"] == "scheduled"
+    assert shell.json("show", name, piped)["payload"] == "from\nstdin\n"
+    assert "payload_base64" in shell.json("show", name, implied)
+
+
+def test_claim_ack_nack_extend_and_release(shell, queue):
+    name = queue.name
+    first = shell.ok("enqueue", name, "one", "--priority", "8")
+    shell.ok("enqueue", name, "two", "--priority", "2")
+    ident, priority, attempt, receipt, payload = shell.claim()
+    assert (ident, priority, attempt, payload) == (first, "8", "1", "one")
+    assert "T" in shell.ok("extend", name, ident, receipt, "60s")
+    shell.ok("release", name, ident, receipt)
+    ident, _, attempt, receipt, _ = shell.claim()
+    assert (ident, attempt) == (first, "1")
+    assert shell.ok("nack", name, ident, receipt, "--reason", "no") == "ready"
+    ident, _, attempt, receipt, _ = shell.claim("--min-priority", "8", "--visibility", "20s")
+    assert (ident, attempt) == (first, "2")
+    assert shell.ok("nack", name, ident, receipt, "--delay", "1h") == "scheduled"
+    assert shell.claim("--min-priority", "8") == [""]
+    ident, _, _, receipt, payload = shell.claim("--max", "5", "--wait", "1s")
+    assert payload == "two"
+    shell.ok("ack", name, ident, receipt)
+    refused = shell.run("ack", name, ident, receipt)
+    assert refused.returncode == REFUSED and refused.stderr
+
+
+def test_show_cancel_stats_and_queues(shell, queue):
+    name = queue.name
+    ident = shell.ok("enqueue", name, "x")
+    assert "ready" in shell.ok("show", name, ident)
+    assert shell.json("stats", name)["ready"] == 1
+    assert "ready" in shell.ok("stats", name)
+    assert name in shell.ok("queues", "--prefix", name)
+    assert [q["name"] for q in shell.json("queues", "--prefix", name)["queues"]] == [name]
+    shell.ok("cancel", name, ident)
+    assert shell.run("show", name, ident).returncode == REFUSED
+    assert shell.json("stats", name)["totals"]["cancelled"] == 1
+
+
+def test_queue_set_get_pause_resume_purge_and_delete(shell, queue):
+    name = queue.name
+    assert "created" in shell.ok("queue", "set", name, "max_attempts=5", "retry.backoff=fixed")
+    assert "changed" in shell.ok("queue", "set", name, "visibility_timeout_seconds=9")
+    config = shell.json("queue", "get", name)
+    assert (config["max_attempts"], config["visibility_timeout_seconds"]) == (5, 9)
+    assert config["retry"]["backoff"] == "fixed"
+    assert "max_attempts" in shell.ok("queue", "get", name)
+    shell.ok("enqueue", name, "x")
+    shell.ok("queue", "pause", name)
+    assert shell.claim() == [""]
+    shell.ok("queue", "resume", name)
+    assert shell.run("queue", "delete", name, "--yes").returncode == REFUSED
+    assert shell.json("queue", "purge", name, "--yes") == {"purged": 1}
+    shell.ok("queue", "delete", name, "--yes")
+    assert shell.run("queue", "get", name).returncode == REFUSED
+    shell.ok("enqueue", name, "x")
+    shell.ok("queue", "delete", name, "--force")
+
+
+def test_a_configuration_that_was_shown_can_be_set_again(shell, queue, tmp_path):
+    name = queue.name
+    shell.ok("queue", "set", name, "profile=tiers", "policy=strict", "max_attempts=4")
+    file = tmp_path / "config.json"
+    file.write_text(shell.ok("--json", "queue", "get", name))
+    shell.ok("queue", "set", name + "-copy", "--file", file)
+    assert shell.json("queue", "get", name + "-copy")["max_attempts"] == 4
+
+
+def test_dead_list_show_redrive_and_purge(shell, queue):
+    name = queue.name
+    shell.ok("queue", "set", name, "max_attempts=1")
+    dead = []
+    for payload in ("one", "two", "three"):
+        dead.append(shell.ok("enqueue", name, payload))
+        ident, _, _, receipt, _ = shell.claim()
+        assert shell.ok("nack", name, ident, receipt, "--reason", "because " + payload) == "dead"
+    listed = shell.ok("dead", "list", name)
+    assert all(ident in listed for ident in dead) and "because two" in listed
+    assert len(shell.json("dead", "list", name, "--limit", "2")["messages"]) == 2
+    assert shell.json("dead", "show", name, dead[0])["payload"] == "one"
+    assert shell.json("dead", "redrive", name, dead[1])["redriven"] == 1
+    assert shell.claim()[4] == "two"
+    assert shell.json("dead", "redrive", name, "--max", "1", "--priority", "9")["redriven"] == 1
+    assert shell.claim()[1] == "9"
+    assert shell.json("dead", "purge", name, "--yes") == {"purged": 1}
+
+
+def test_export_and_import_make_the_same_queue_again(shell, queue, tmp_path):
+    name, copy = queue.name, queue.name + "-copy"
+    payloads = ["text", "grüße\n\t\"quoted\"", {"json": [1, None]}, 5, None, ""]
+    for number, payload in enumerate(payloads):
+        queue.put(payload, priority=number, metadata={"n": str(number)})
+    queue.put("later", delay_seconds=3600)
+    queue.client.request("POST", queue.path + "/messages", bytes(range(256)),
+                         {"Content-Type": "application/octet-stream"}, {"priority": 9})
+    backup = tmp_path / "backup.ndjson"
+    shell.ok("export", name, "--output", backup)
+    assert len(backup.read_text().splitlines()) == 8
+    assert queue.stats()["ready"] == 7, "an export claims nothing"
+    assert shell.json("import", copy, backup)["stored"] == 8
+
+    other = type(queue)(queue.client, copy)
+    assert other.stats()["scheduled"] == 1
+
+    def facts(messages):
+        return [(m.get("payload"), m.get("payload_base64"), m["priority"], m["metadata"])
+                for m in messages]
+
+    assert facts(other.take(max=100)) == facts(queue.take(max=100))
+
+
+def test_import_reports_the_lines_that_were_refused(shell, queue, tmp_path):
+    file = tmp_path / "mixed.ndjson"
+    file.write_text('{"payload": 1}\n{"payload": 2, "priority": 99}\n\n{broken\n{"payload": 3}\n')
+    done = shell.run("--json", "import", queue.name, file)
+    assert done.returncode == REFUSED
+    counts = json.loads(done.stdout)
+    assert (counts["stored"], counts["failed"]) == (2, 2)
+    assert b"line 2" in done.stderr and b"line 4" in done.stderr
+    assert queue.take_payloads(2) == [1, 3]
+
+
+def test_many_messages_go_through_import_and_export(shell, queue, tmp_path):
+    file = tmp_path / "many.ndjson"
+    file.write_text("".join(json.dumps({"payload": n}) + "\n" for n in range(3500)))
+    assert shell.json("import", queue.name, file)["stored"] == 3500
+    exported = shell.ok("export", queue.name).splitlines()
+    assert sorted(json.loads(line)["payload"] for line in exported) == list(range(3500))
+
+
+# Exit statuses.
+
+
+@pytest.mark.parametrize("words", [
+    [], ["nonsense"], ["enqueue"], ["claim"], ["claim", "q", "--max", "many"],
+    ["claim", "q", "--nonsense"], ["ack", "q", "id"], ["queue", "nonsense", "q"],
+    ["extend", "q", "id", "rh", "soon"], ["enqueue", "q", "x", "--meta", "noequals"],
+    ["work", "q"], ["import", "q", "/nonexistent/file"]])
+def test_wrong_usage_exits_with_two_and_says_why(shell, words):
+    done = shell.run(*words)
+    assert done.returncode == USAGE and done.stderr and not done.stdout
+
+
+def test_a_refusal_exits_with_one_and_names_the_reason(shell, queue):
+    done = shell.run("stats", queue.name + "-absent")
+    assert done.returncode == REFUSED and b"queue" in done.stderr and not done.stdout
+    done = shell.run("enqueue", queue.name, "x", "--priority", "99")
+    assert done.returncode == REFUSED and b"priority" in done.stderr
+
+
+def test_a_server_that_is_not_there_exits_with_three():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = "http://127.0.0.1:%d" % held.getsockname()[1]
+        done = subprocess.run([TRIAGE, "--server", url, "queues"], capture_output=True, timeout=60)
+    assert done.returncode == UNREACHED and url.encode() in done.stderr
+
+
+def test_the_server_may_come_from_the_environment(shell):
+    done = subprocess.run([TRIAGE, "queues"], capture_output=True, timeout=60,
+                          env={**os.environ, "TRIAGE_SERVER": shell.url})
+    assert done.returncode == DONE
+
+
+@pytest.mark.parametrize("words", [["--help"], ["enqueue", "--help"], ["queue", "set", "--help"],
+                                   ["dead", "--help"], ["work", "--help"], ["--version"]])
+def test_help_goes_to_standard_output(shell, words):
+    done = shell.run(*words)
+    assert done.returncode == DONE and done.stdout and not done.stderr
+
+
+def test_bench_runs_and_reports(shell):
+    help_text = shell.ok("bench", "--help")
+    assert "usage" in help_text
+
+
+# work: a command for every message.
+
+
+def until(condition):
+
+
+def finish(process, signum=signal.SIGINT):
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_work_acks_what_succeeds(shell, queue, tmp_path):
+    for number in range(5):
+        queue.put(f"job {number}", metadata={"tenant": "acme"})
+    folder = tmp_path / "out"
+    folder.mkdir()
+    script = f'cat > {folder}/"$TRIAGE_MESSAGE_ID"; env | grep ^TRIAGE_ > {folder}/env'
+    worker = shell.start("work", queue.name, "-j", "2", "--", "sh", "-c", script)
+    until(lambda: queue.stats()["totals"]["acked"] == 5)
+    status, _, _ = finish(worker)
+    assert status == DONE
+    facts = dict(line.split("=", 1) for line in (folder / "env").read_text().splitlines())
+    (folder / "env").unlink()
+    assert sorted(p.read_text() for p in folder.iterdir()) == [f"job {n}" for n in range(5)]
+    assert facts["TRIAGE_QUEUE"] == queue.name and facts["TRIAGE_ATTEMPT"] == "1"
+    stats = queue.stats()
+    assert stats["in_flight"] == stats["ready"] == 0
+
+
+def test_work_nacks_what_fails_with_status_and_last_line(shell, queue):
+    queue.configure(max_attempts=1)
+    queue.put("x")
+    worker = shell.start("work", queue.name, "--", "sh", "-c",
+                         "cat >/dev/null; echo first >&2; echo it broke >&2; exit 7")
+    until(lambda: queue.stats()["dlq_depth"] == 1)
+    finish(worker)
+    [dead] = queue.dead()
+    assert "7" in dead["reason"] and "it broke" in dead["reason"]
+
+
+def test_work_extends_leases_while_the_command_runs(shell, queue, tmp_path):
+    queue.configure(visibility_timeout_seconds=1, max_attempts=5)
+    queue.put("long")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    worker = shell.start("work", queue.name, "--", "sh", "-c", f"cat >/dev/null; cat {gate}")
+    until(lambda: queue.stats()["in_flight"] == 1)
+    queue.put("marker", delay_seconds=2.5, priority=9)
+    until(lambda: queue.stats()["scheduled"] == 0)
+    stats = queue.stats()
+    assert stats["totals"]["lease_expired"] == 0 and stats["in_flight"] >= 1
+    gate.write_text("go on\n")
+    until(lambda: queue.stats()["totals"]["acked"] >= 1)
+    worker.kill()
+    worker.communicate()
+
+
+def test_work_lets_running_commands_finish_after_ctrl_c(shell, queue, tmp_path):
+    queue.put("one")
+    gate, done = tmp_path / "gate", tmp_path / "done"
+    os.mkfifo(gate)
+    worker = shell.start("work", queue.name, "--", "sh", "-c",
+                         f"cat >/dev/null; cat {gate}; echo finished > {done}",
+                         start_new_session=True)
+    until(lambda: queue.stats()["in_flight"] == 1)
+    opened = os.open(gate, os.O_WRONLY)  # returns once the command reads
+    os.killpg(worker.pid, signal.SIGINT)  # as a terminal does
+    queue.put("two")
+    os.write(opened, b"go on\n")
+    os.close(opened)
+    out, err = worker.communicate(timeout=60)
+    assert worker.returncode == DONE, err
+    assert done.read_text() == "finished\n"
+    stats = queue.stats()
+    assert (stats["totals"]["acked"], stats["ready"], stats["in_flight"]) == (1, 1, 0)
+
+
+def test_work_nacks_when_the_command_is_killed(shell, queue):
+    queue.configure(max_attempts=1)
+    queue.put("x")
+    worker = shell.start("work", queue.name, "--", "sh", "-c", "cat >/dev/null; kill -9 $$")
+    until(lambda: queue.stats()["dlq_depth"] == 1)
+    finish(worker)
+    [dead] = queue.dead()
+    assert "9" in dead["reason"] or "kill" in dead["reason"].lower()
+
+
+def test_a_worker_that_is_killed_leaves_its_message_to_the_next(shell, queue, tmp_path):
+    queue.configure(visibility_timeout_seconds=1)
+    queue.put("x")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    worker = shell.start("work", queue.name, "--", "sh", "-c", f"cat {gate}",
+                         start_new_session=True)
+    until(lambda: queue.stats()["in_flight"] == 1)
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.communicate()
+    message = queue.take_one(wait_seconds=30)
+    assert (message["payload"], message["attempt"]) == ("x", 2)

@@ -1,0 +1,113 @@
+"""A full disk stops enqueues and nothing else, and ends without a restart. The disk is a tmpfs
+of its own, small enough to fill."""
+
+import os
+import subprocess
+
+import pytest
+
+from wire import conserved
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small tmpfs")
+
+PAYLOAD = "x" * 100_000
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder],
+                             capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here: " + mounted.stderr.strip())
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(queue):
+    """Enqueues until the disk is full; the ids of what was acknowledged, and the refusal."""
+    stored = []
+    for _ in range(2000):
+        answer = queue.enqueue(PAYLOAD)
+        if answer.status != 201:
+            return stored, answer
+        stored.append(answer["message_id"])
+    raise AssertionError("the disk never got full")
+
+
+def make_ballast(folder, megabytes):
+    path = folder / "ballast"
+    path.write_bytes(bytes(megabytes << 20))
+    return path
+
+
+@pytest.fixture(params=["8M", "1M"], ids=lambda reserve: "reserve " + reserve)
+def server(request, start, small_disk):
+    """Once with room kept in reserve, and once with so little that the disk itself says no."""
+    return start(data=small_disk / "data", disk_reserve=request.param)
+
+
+def test_a_full_disk_refuses_enqueues_while_claims_and_acks_go_on(server):
+    queue = server.queue("q")
+    stored, refused = fill(queue)
+    assert refused.refusal == (507, "storage-full")
+    assert len(stored) > 50
+    batch = queue.client.post(queue.path + "/messages/batch", {"messages": [{"payload": PAYLOAD}]})
+    assert batch.status == 507 or "storage-full" in batch["results"][0]["error"]["type"]
+
+    taken = queue.take(max=10)
+    assert [m["message_id"] for m in taken] == stored[:10]
+    assert queue.ack(taken[0]).status == 204
+    assert all("error" not in r for r in queue.ack_all(taken[1:5])["results"])
+    assert queue.nack(taken[5]).status == 200
+    assert queue.extend(taken[6], 60).status == 200
+    assert queue.release(taken[7]).status == 200
+    assert server.client().get("/healthz").status == 200
+    stats = queue.stats()
+    assert stats["totals"]["acked"] == 5 and conserved(stats)
+
+
+def test_enqueues_resume_when_there_is_room_again(server, small_disk):
+    ballast = make_ballast(small_disk, 24)
+    queue = server.queue("q")
+    stored, refused = fill(queue)
+    assert refused.refusal == (507, "storage-full")
+    ballast.unlink()
+    while (answer := queue.enqueue("again")).status != 201:
+        assert answer.status in (503, 507), answer
+    assert queue.stats()["ready"] == len(stored) + 1
+    assert queue.take_one()["message_id"] == stored[0]
+
+
+def test_draining_makes_room(server):
+    queue = server.queue("q")
+    stored, _ = fill(queue)
+    finished = []
+    while messages := queue.take(max=10):
+        assert all("error" not in r for r in queue.ack_all(messages)["results"])
+        finished += [m["message_id"] for m in messages]
+    assert finished == stored
+    while (answer := queue.enqueue("again")).status != 201:
+        assert answer.status in (503, 507), answer
+    assert queue.take_one()["payload"] == "again"
+
+
+def test_a_kill_while_the_disk_is_full_loses_nothing_acknowledged(server, small_disk):
+    ballast = make_ballast(small_disk, 24)
+    queue = server.queue("q")
+    stored, _ = fill(queue)
+    held = queue.take(max=3)
+    assert queue.ack(held[0]).status == 204
+    server.kill()
+    ballast.unlink()
+    server.start()
+    queue = server.queue("q")
+    assert queue.ack(held[1]).status == 204
+    seen = []
+    while messages := queue.take(max=10):
+        seen += [m["message_id"] for m in messages]
+    lost = set(stored[3:]) - set(seen)
+    assert not lost and len(seen) == len(set(seen))
+    assert not {held[0]["message_id"], held[1]["message_id"]} & set(seen)
+    queue.put("again")

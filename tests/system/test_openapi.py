@@ -1,0 +1,165 @@
+"""docs/openapi.yaml says formally what the server does: every route is in it, and real answers
+fit its schemas."""
+
+import os
+import re
+
+import jsonschema
+import pytest
+import yaml
+
+from server import ROOT
+
+HTTP_METHODS = {"get", "put", "post", "delete"}
+
+QUEUE = "/v1/queues/{queue}"
+MESSAGES = QUEUE + "/messages"
+CALLS = [
+    ("put", QUEUE), ("get", QUEUE), ("get", "/v1/queues"), ("delete", QUEUE),
+    ("post", QUEUE + "/purge"), ("post", QUEUE + "/pause"), ("post", QUEUE + "/resume"),
+    ("get", QUEUE + "/stats"), ("post", MESSAGES), ("post", MESSAGES + "/batch"),
+    ("post", MESSAGES + "/claim"), ("get", MESSAGES), ("delete", MESSAGES + "/{id}"),
+    ("post", MESSAGES + "/{id}/nack"), ("post", MESSAGES + "/{id}/release"),
+    ("post", MESSAGES + "/{id}/extend"), ("post", MESSAGES + "/ack"),
+    ("get", MESSAGES + "/{id}"), ("get", QUEUE + "/dead"), ("get", QUEUE + "/dead/{id}"),
+    ("post", QUEUE + "/dead/redrive"), ("delete", QUEUE + "/dead/{id}"),
+    ("post", QUEUE + "/dead/purge"), ("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"),
+    ("get", "/v1/info"), ("get", "/openapi.yaml"), ("get", "/"),
+]
+
+
+@pytest.fixture(scope="module")
+def document():
+    with open(os.path.join(ROOT, "docs", "openapi.yaml")) as file:
+        return yaml.safe_load(file)
+
+
+def plain(path):
+    """Parameters by place, whatever they are called."""
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+def operations(document):
+    return {(method, plain(path)): operation
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items() if method in HTTP_METHODS}
+
+
+def test_it_is_openapi_3_1(document):
+    assert re.fullmatch(r"3\.1\.\d+", document["openapi"])
+    assert document["info"]["title"] and document["info"]["version"]
+
+
+def test_every_call_is_in_it(document):
+    known = operations(document)
+    for method, path in CALLS:
+        assert (method, plain(path)) in known, f"{method} {path}"
+
+
+def test_every_call_in_it_is_known_to_the_server(document, server):
+    """A path the server does not have answers 404 route-not-found, and a method 405."""
+    client = server.client()
+    for method, path in operations(document):
+        answer = client.request(method.upper(), path.replace("{}", "nothing"))
+        if answer.status in (404, 405):
+            assert answer.problem not in ("route-not-found", "method-not-allowed"), (method, path)
+
+
+def references(node):
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        node = node.values()
+    elif not isinstance(node, list):
+        return
+    for child in node:
+        yield from references(child)
+
+
+def resolve(document, reference):
+    assert reference.startswith("#/"), reference
+    node = document
+    for part in reference[2:].split("/"):
+        node = node[part.replace("~1", "/").replace("~0", "~")]
+    return node
+
+
+def test_every_reference_leads_somewhere(document):
+    for reference in references(document):
+        assert resolve(document, reference) is not None
+
+
+def test_every_schema_is_a_schema(document):
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_every_operation_says_how_it_can_end_and_has_a_name_of_its_own(document):
+    names = [operation["operationId"] for operation in operations(document).values()]
+    assert len(names) == len(set(names))
+    for key, operation in operations(document).items():
+        assert any(str(status).startswith("2") for status in operation["responses"]), key
+
+
+def schema_of(document, method, path, answer):
+    operation = operations(document)[method, plain(path)]
+    responses = {str(status): response for status, response in operation["responses"].items()}
+    response = responses.get(str(answer.status)) or responses.get(f"{answer.status // 100}XX") \
+        or responses["default"]
+    if "$ref" in response:
+        response = resolve(document, response["$ref"])
+    media = answer.headers["content-type"].split(";")[0]
+    return response["content"][media]["schema"]
+
+
+def test_real_answers_fit_their_schemas(document, queue, api):
+    def fits(method, path, answer):
+        schema = {**schema_of(document, method, path, answer),
+                  "components": document["components"]}
+        validator = jsonschema.Draft202012Validator(schema)
+        errors = [f"{e.json_path}: {e.message}" for e in validator.iter_errors(answer.json)]
+        assert not errors, (method, path, errors)
+        return answer
+
+    fits("put", QUEUE, api.put(queue.path, {"max_attempts": 1, "max_depth": 8}))
+    fits("get", QUEUE, api.get(queue.path))
+    fits("post", MESSAGES, queue.enqueue("x", metadata={"a": "b"}, dedup_key="k", ttl_seconds=60))
+    fits("post", MESSAGES, queue.enqueue("x", dedup_key="k"))
+    fits("post", MESSAGES, queue.enqueue("x", priority="nonsense"))
+    fits("post", MESSAGES, queue.enqueue({"json": True}, delay_seconds=60))
+    batch = {"messages": [{"payload": "y"}, {"payload": "z", "priority": 77},
+                          {"payload_base64": "AAEC"}]}
+    fits("post", MESSAGES + "/batch", api.post(queue.path + "/messages/batch", batch))
+    fits("get", MESSAGES, api.get(queue.path + "/messages", max=2))
+    first = fits("post", MESSAGES + "/claim", queue.claim())["messages"][0]
+    fits("get", MESSAGES + "/{id}", queue.show(first))
+    fits("get", MESSAGES + "/{id}", queue.show("msg_nonsense"))
+    fits("post", MESSAGES + "/{id}/extend", queue.extend(first, 20))
+    fits("post", MESSAGES + "/{id}/release", queue.release(first))
+    fits("post", MESSAGES + "/{id}/nack", queue.nack(first))
+    [again] = fits("post", MESSAGES + "/claim", queue.claim())["messages"]
+    fits("post", MESSAGES + "/{id}/nack", queue.nack(again, reason="why not"))
+    queue.put("last")
+    last = queue.take_one()
+    fits("post", MESSAGES + "/ack", queue.ack_all([last, {**again, "message_id": "msg_x"}]))
+    fits("get", QUEUE + "/dead", api.get(queue.path + "/dead"))
+    fits("get", QUEUE + "/dead/{id}", api.get(f"{queue.path}/dead/{again['message_id']}"))
+    fits("post", QUEUE + "/dead/redrive", queue.post("dead/redrive"))
+    fits("post", QUEUE + "/dead/purge", api.post(queue.path + "/dead/purge"))
+    fits("get", QUEUE + "/stats", api.get(queue.path + "/stats"))
+    fits("get", "/v1/queues", api.get("/v1/queues"))
+    fits("delete", QUEUE, api.delete(queue.path))
+    fits("post", QUEUE + "/purge", queue.post("purge"))
+    fits("get", "/v1/info", api.get("/v1/info"))
+    fits("get", QUEUE, api.get("/v1/queues/absent"))
+
+
+def test_the_schemas_are_strict_enough_to_notice_a_wrong_answer(document, queue, api):
+    queue.put("x")
+    stats = api.get(queue.path + "/stats")
+    schema = {**schema_of(document, "get", QUEUE + "/stats", stats),
+              "components": document["components"]}
+    wrong = {**stats.json, "ready": "many"}
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(wrong))
+    del wrong["ready"]
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(wrong))

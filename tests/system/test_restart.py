@@ -1,0 +1,332 @@
+"""What a restart keeps, by SIGTERM or by kill -9, and what a server refuses to start on."""
+
+import os
+import re
+import stat
+
+import pytest
+
+from server import Server
+from wire import Connection, conserved, request_bytes
+
+
+def wait_until(condition):
+
+
+def test_sigterm_answers_those_who_wait_and_exits_with_zero(start):
+    server = start()
+    queue = server.queue("q")
+    queue.configure()
+    line = []
+    for _ in range(20):
+        line.append(Connection(server.address))
+        line[-1].send(request_bytes("POST", queue.path + "/messages/claim",
+                                    b'{"wait_seconds":60}'))
+    wait_until(lambda: queue.stats()["waiting_consumers"] == 20)
+    server.stop()
+    for connection in line:
+        answer = connection.answer()
+        assert answer.status == 200 and answer["messages"] == []
+        assert connection.at_end()
+
+
+def test_sigterm_loses_nothing_that_was_answered(start):
+    server = start()
+    queue = server.queue("q")
+    enqueue = request_bytes("POST", queue.path + "/messages", b'{"payload":"x"}',
+                            {"Content-Type": "application/json"})
+    connection = Connection(server.address)
+    connection.send(enqueue * 50)
+    first = connection.answer()
+    server.terminate()
+    stored = 0
+    try:
+        while True:
+            stored += first.status == 201
+            first = connection.answer()
+    except ConnectionError:
+        pass
+    assert server.wait() == 0
+    server.start()
+    assert server.queue("q").stats()["ready"] >= stored >= 1
+
+
+def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(start, tmp_path):
+    first = start()
+    first.queue("q").put("x")
+    second = Server(tmp_path, data=first.data)
+    status, log = second.start_refused()
+    assert status > 0
+    assert first.data in log and re.search("lock|in use|another|already", log), log
+    assert first.queue("q").take_one()["payload"] == "x"
+    first.stop()
+
+
+def test_two_servers_with_memory_do_not_mind_each_other(start):
+    one, two = start(engine="memory"), start(engine="memory")
+    one.queue("q").put("x")
+    assert two.client().get("/v1/queues")["queues"] == []
+
+
+def test_data_of_a_newer_format_is_refused(start):
+    server = start()
+    server.queue("q").put("x")
+    server.stop()
+    path = os.path.join(server.data, "FORMAT")
+    with open(path) as file:
+        ours = file.read()
+    number = int(re.search(r"\d+", ours)[0])
+    with open(path, "w") as file:
+        file.write(ours.replace(str(number), str(number + 1)))
+    status, log = server.start_refused()
+    assert status > 0
+    assert str(number + 1) in log and "format" in log.lower(), log
+    with open(path, "w") as file:
+        file.write(ours)
+    assert server.start().queue("q").take_one()["payload"] == "x"
+
+
+def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path):
+    """Root may write everywhere, so the directory is one that the kernel itself keeps."""
+    server = Server(tmp_path, data="/proc/triage-data")
+    status, log = server.start_refused()
+    assert status > 0 and "/proc/triage-data" in log
+
+
+def test_a_data_directory_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    status, log = Server(tmp_path, data=tmp_path / "file").start_refused()
+    assert status > 0 and str(tmp_path / "file") in log
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_a_read_only_data_directory_is_refused_to_an_ordinary_user(tmp_path):
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.stat().st_uid == os.geteuid() and folder != folder.parent:
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o055)
+    data = tmp_path / "data"
+    data.mkdir(mode=0o555)
+    server = Server(tmp_path, data=data)
+    server.user = 65534
+    status, log = server.start_refused()
+    assert status > 0 and str(data) in log
+
+
+@pytest.mark.parametrize("flags, word", [
+    (["--engine", "floppy"], "floppy"), (["--durability", "maybe"], "maybe"),
+    (["--log-level", "loud"], "loud"), (["--nonsense"], "nonsense"),
+    (["--listen", "nowhere:x"], "nowhere"), (["--config", "/nonexistent/conf"], "/nonexistent/conf"),
+])
+def test_wrong_flags_are_named(tmp_path, flags, word):
+    status, log = Server(tmp_path, flags=flags).start_refused()
+    assert status > 0 and word in log
+
+
+@pytest.mark.parametrize("settings", [
+    {"max_conections": 5}, {"max_connections": "many"}, {"auto_create": "perhaps"},
+    {"tokens_file": "/nonexistent/tokens"}, {"default_profile": "nonsense"}])
+def test_wrong_settings_are_named(tmp_path, settings):
+    status, log = Server(tmp_path, **settings).start_refused()
+    [key] = settings
+    assert status > 0 and (key in log or str(settings[key]) in log), log
+
+
+def test_a_port_that_is_taken_is_named(start, tmp_path):
+    first = start(engine="memory")
+    address = "%s:%d" % first.address
+    status, log = Server(tmp_path, engine="memory", flags=["--listen", address]).start_refused()
+    assert status > 0 and address in log
+
+
+# Kill -9.
+
+
+def test_receipts_taken_before_the_kill_still_work_after_it(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put_all([{"payload": letter} for letter in "abcde"])
+    a, b, c, d, e = queue.take(max=5)
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take() == [], "all five are still leased"
+    assert queue.ack(a).status == 204
+    assert queue.nack(b).json["state"] == "ready"
+    assert queue.extend(c, 60).status == 200
+    assert queue.release(d).status == 200
+    assert queue.ack_all([e])["results"][0].get("error") is None
+    assert [m["payload"] for m in queue.take(max=5)] == ["b", "d"]
+    assert queue.ack(c).status == 204
+
+
+def test_a_lease_runs_on_while_the_server_is_down(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put("x")
+    message = queue.take_one(visibility_timeout_seconds=1)
+    server.restart()
+    queue = server.queue("q")
+    again = queue.take_one(wait_seconds=30)
+    assert again["attempt"] == 2
+    assert queue.ack(message).refusal == (409, "receipt-expired")
+    assert queue.ack(again).status == 204
+
+
+def test_attempts_and_reasons_survive(start):
+    server = start()
+    server.queue("q").configure(max_attempts=3)
+    server.queue("q").put("poison")
+    for attempt, state in ((1, "ready"), (2, "ready"), (3, "dead")):
+        queue = server.queue("q")
+        message = queue.take_one()
+        assert message["attempt"] == attempt
+        assert queue.nack(message, reason=f"failed {attempt}").json["state"] == state
+        server.restart()
+    [dead] = server.queue("q").dead()
+    assert (dead["payload"], dead["reason"], dead["attempts"]) == ("poison", "failed 3", 3)
+    assert server.queue("q").post("dead/redrive")["redriven"] == 1
+    server.restart()
+    assert server.queue("q").take_one()["attempt"] == 1
+
+
+def test_delays_survive_and_still_pass(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put("soon", delay_seconds=1)
+    far = queue.put("far", delay_seconds=3600)
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take_one(wait_seconds=30)["payload"] == "soon"
+    assert queue.show(far)["state"] == "scheduled"
+
+
+def test_dedup_keys_survive(start):
+    server = start()
+    first = server.queue("q").put("x", dedup_key="k")
+    server.queue("live").configure(dedup={"scope": "live"})
+    second = server.queue("live").put("x", dedup_key="k")
+    server.restart()
+    assert server.queue("q").enqueue("y", dedup_key="k")["message_id"] == first
+    queue = server.queue("live")
+    assert queue.enqueue("y", dedup_key="k")["message_id"] == second
+    assert queue.ack(queue.take_one()).status == 204
+    server.restart()
+    assert server.queue("live").put("z", dedup_key="k") != second
+
+
+def test_order_and_priority_survive(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put_all([{"payload": f"{p}{n}", "priority": p} for n in range(3) for p in (1, 9, 5)])
+    returned = queue.take_one()
+    queue.nack(returned)
+    server.restart()
+    queue = server.queue("q")
+    queue.put("93", priority=9)
+    assert queue.take_payloads(10) == ["90", "91", "92", "93", "50", "51", "52", "10", "11", "12"]
+
+
+def test_configuration_and_pause_survive(start):
+    server = start()
+    queue = server.queue("q")
+    queue.configure(levels=[{"name": "red"}, {"name": "blue"}], default_priority="blue",
+                    max_attempts=7, retry={"backoff": "fixed", "base_seconds": 2},
+                    visibility_timeout_seconds=11, ttl_seconds=1000, expired="dead",
+                    dedup={"window_seconds": 9, "scope": "live"}, max_depth=50,
+                    history_seconds=5)
+    queue.put("x", priority="red")
+    assert queue.post("pause").status in (200, 204)
+    before = queue.client.get(queue.path).json
+    server.restart()
+    queue = server.queue("q")
+    assert queue.client.get(queue.path).json == before
+    assert queue.take() == []
+    assert queue.post("resume").status in (200, 204)
+    server.restart()
+    assert server.queue("q").take_one()["level"] == "red"
+
+
+def test_totals_survive(start):
+    server = start()
+    queue = server.queue("q")
+    queue.configure(max_attempts=1)
+    queue.put_all([{"payload": n} for n in range(10)])
+    queue.put("k", dedup_key="k")
+    queue.enqueue("k", dedup_key="k")
+    taken = queue.take(max=5)
+    queue.ack(taken[0])
+    queue.nack(taken[1])
+    queue.cancel(queue.put("c"))
+    before = queue.stats()
+    server.restart()
+    after = server.queue("q").stats()
+    for name in ("totals", "ready", "scheduled", "in_flight", "dlq_depth", "depth_by_priority"):
+        assert after[name] == before[name], name
+    assert conserved(after)
+
+
+def test_payloads_of_every_kind_survive(start):
+    server = start()
+    queue = server.queue("q")
+    payloads = ["", "grüße \x00 🚦", {"a": [1, 2.5, None]}, 17, None, "x" * 262144]
+    for payload in payloads:
+        queue.put(payload, metadata={"k": "v"})
+    server.restart()
+    taken = server.queue("q").take(max=10)
+    assert [m["payload"] for m in taken] == payloads
+    assert all(m["metadata"] == {"k": "v"} for m in taken)
+
+
+def test_what_was_finished_does_not_come_back(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put_all([{"payload": n} for n in range(100)])
+    taken = queue.take(max=50)
+    assert all("error" not in r for r in queue.ack_all(taken)["results"])
+    cancelled = queue.put("cancelled")
+    queue.cancel(cancelled)
+    server.client().delete("/v1/queues/q2")
+    server.queue("gone").put("x")
+    assert server.client().delete("/v1/queues/gone", force=True).status == 204
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take_payloads(50) == list(range(50, 100))
+    assert queue.take() == []
+    assert server.client().get("/v1/queues/gone").refusal == (404, "queue-not-found")
+
+
+def test_a_purge_of_many_survives(start):
+    server = start()
+    queue = server.queue("q")
+    queue.put_all([{"payload": n} for n in range(3000)])
+    assert queue.post("purge")["purged"] == 3000
+    kept = queue.put("kept")
+    server.restart()
+    queue = server.queue("q")
+    assert [m["message_id"] for m in queue.take(max=5)] == [kept]
+    assert conserved(queue.stats())
+
+
+def test_memory_forgets_by_design(start):
+    server = start(engine="memory")
+    server.queue("q").put("x")
+    server.restart()
+    assert server.client().get("/v1/queues")["queues"] == []
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os", "interval:20"])
+def test_a_clean_stop_keeps_everything_whatever_the_durability(start, durability):
+    server = start(flags=["--durability", durability])
+    queue = server.queue("q")
+    queue.put_all([{"payload": n} for n in range(200)])
+    assert server.client().get("/v1/info")["durability"] == durability
+    server.stop()
+    server.start()
+    assert server.queue("q").take_payloads(200) == list(range(200))
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_kill_nine_keeps_everything_with_fsync_and_with_os(start, durability):
+    server = start(flags=["--durability", durability])
+    server.queue("q").put_all([{"payload": n} for n in range(200)])
+    server.restart()
+    assert server.queue("q").take_payloads(200) == list(range(200))
