@@ -30,9 +30,9 @@ struct api_options {
     int64_t started_ms;     /* wall clock */
     const char *openapi;    /* text of openapi.yaml; NULL: not served */
     size_t openapi_len;
-    const atomic_bool *draining;    /* NULL: never */
-    const struct auth_table *auth;  /* NULL: everybody may do everything */
-    struct rate *rate;              /* NULL: no limit; for requests without a token */
+    const atomic_bool *draining;      /* NULL: never */
+    const struct auth_table *auth;    /* NULL: everybody may do everything */
+    struct rate *rate;                /* NULL: no limit; for requests without a token */
     api_http_counters *http_counters; /* NULL: left out of /metrics */
     void *http_counters_ctx;
 };

@@ -43,12 +43,12 @@ struct auth_table {
     size_t count;
 };
 
-/* `per_second` 0 sets no limit per token. On failure nothing is kept and `error` has a sentence with
- * the line's number. */
+/* `per_second` 0 sets no limit per token. On failure nothing is kept and `error` has a sentence
+ * with the line's number. */
 MUST_USE bool auth_load(const char *path, double per_second, struct auth_table *table,
                         struct buf *error);
-MUST_USE bool auth_parse(const char *text, size_t len, double per_second,
-                         struct auth_table *table, struct buf *error);
+MUST_USE bool auth_parse(const char *text, size_t len, double per_second, struct auth_table *table,
+                         struct buf *error);
 void auth_fini(struct auth_table *table);
 
 /* The token of an Authorization header, or NULL. */

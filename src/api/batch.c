@@ -8,9 +8,9 @@
 #define BATCH_TOKENS_MAX (1 << 20)
 
 struct batch {
-    uint32_t count;                  /* messages in the request */
-    uint32_t stored;                 /* of them, how many were handed to the engine */
-    struct buf errors;               /* the problems of the others, in order */
+    uint32_t count;                   /* messages in the request */
+    uint32_t stored;                  /* of them, how many were handed to the engine */
+    struct buf errors;                /* the problems of the others, in order */
     uint32_t ends[ENQUEUE_BATCH_MAX]; /* where in `errors` a problem ends; 0: it is an item */
     struct put_item items[];
 };

@@ -100,8 +100,9 @@ void call_problem(const struct call *c, enum status status, struct problem *p)
         problem_set(p, status, "There is no queue \"%s\"; create it with PUT /v1/queues/%s.",
                     r->queue, r->queue);
     else if (status == STATUS_UNKNOWN_PRIORITY)
-        problem_set(p, status, "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.",
-                    r->queue, r->queue);
+        problem_set(p, status,
+                    "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.", r->queue,
+                    r->queue);
 }
 
 static void call_done(struct request *r)
@@ -159,26 +160,32 @@ enum media media_of(struct http_slice type)
     return MEDIA_OTHER;
 }
 
-bool call_body(struct call *c, const struct field_table *table, void *target)
+bool call_json(struct call *c)
 {
     const struct http_request *req = c->http;
     struct json_doc *doc = &c->api->doc;
-    if (media_of(req->content_type) != MEDIA_JSON) {
+    if (req->body_len > 0 && media_of(req->content_type) != MEDIA_JSON) {
         call_refuse_as(c, STATUS_UNSUPPORTED_MEDIA_TYPE, NULL, NULL);
         return false;
     }
-    if (req->body_len == 0)
+    const char *body = req->body_len > 0 ? req->body : "{}";
+    if (json_parse(doc, body, req->body_len > 0 ? req->body_len : 2, BODY_TOKENS_MAX))
         return true;
-    if (!json_parse(doc, req->body, req->body_len, BODY_TOKENS_MAX)) {
-        call_refuse_as(c, STATUS_MALFORMED_JSON, NULL, doc->error);
-        return false;
-    }
+    call_refuse_as(c, STATUS_MALFORMED_JSON, NULL, doc->error);
+    return false;
+}
+
+bool call_body(struct call *c, const struct field_table *table, void *target)
+{
     struct problem p = {0};
-    if (!fields_object(doc, 0, "", table, target, &p)) {
-        call_refuse(c, &p);
+    if (c->http->body_len == 0)
+        return true;
+    if (!call_json(c))
         return false;
-    }
-    return true;
+    if (fields_object(&c->api->doc, 0, "", table, target, &p))
+        return true;
+    call_refuse(c, &p);
+    return false;
 }
 
 bool call_query(struct call *c, const struct field_table *table, void *target)

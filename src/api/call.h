@@ -85,9 +85,10 @@ void call_reply_as(struct call *c, int http_status, const char *type, const char
 void call_refuse(struct call *c, const struct problem *p);
 void call_refuse_as(struct call *c, enum status status, const char *field, const char *detail);
 
-/* The body as fields of a table, or the query; false when the call was refused and is gone. An empty
- * body is an empty object. */
+/* The body as fields of a table, or the query; false when the call was refused and is gone. An
+ * empty body is an empty object. */
 MUST_USE bool call_body(struct call *c, const struct field_table *table, void *target);
+MUST_USE bool call_json(struct call *c); /* only parsed, into api->doc */
 MUST_USE bool call_query(struct call *c, const struct field_table *table, void *target);
 
 /* The problem of a request or an item that came back with `status`. */
@@ -100,22 +101,22 @@ bool queue_name_valid(const char *name, size_t len);
 
 /* Handlers, by the file they live in. */
 typedef void call_handler(struct call *c);
-call_handler messages_enqueue, messages_claim;                                /* messages.c */
-call_handler batch_enqueue;                                                   /* batch.c */
+call_handler messages_enqueue, messages_claim;                                 /* messages.c */
+call_handler batch_enqueue;                                                    /* batch.c */
 call_handler receipts_nack, receipts_release, receipts_extend, receipts_batch; /* receipts.c */
-call_handler lookup_get, lookup_delete, lookup_export;                        /* lookup.c */
+call_handler lookup_get, lookup_delete, lookup_export;                         /* lookup.c */
 call_handler queues_put, queues_get, queues_list, queues_delete, queues_purge, queues_pause,
-    queues_resume;                                                          /* queues.c */
-call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;    /* dead.c */
-call_handler stats_get;                                                     /* stats.c */
-call_handler metrics_get;                                                   /* metrics.c */
+    queues_resume;                                                                  /* queues.c */
+call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;            /* dead.c */
+call_handler stats_get;                                                             /* stats.c */
+call_handler metrics_get;                                                           /* metrics.c */
 call_handler server_home, server_health, server_ready, server_info, server_openapi; /* server.c */
 
 void messages_put_result(struct call *c, const struct put_item *item); /* appends to c->out */
-void receipts_ack(struct call *c, struct http_slice receipt); /* DELETE with a receipt */
+void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE with a receipt */
 
-/* Fetches a listing in steps; each message is encoded by op.visit. finish is called at the end, with
- * request.op.list.more telling whether anything is left. */
+/* Fetches a listing in steps; each message is encoded by op.visit. finish is called at the end,
+ * with request.op.list.more telling whether anything is left. */
 #define OUTPUT_BUDGET (24 * 1024 * 1024)
 void listing_start(struct call *c, call_finish *finish);
 

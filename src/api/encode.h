@@ -7,12 +7,13 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 
-void encode_time(struct buf *out, int64_t wall_ms);     /* with its quotes */
-void encode_seconds(struct buf *out, int64_t ms);       /* 1.5 */
-void encode_number(struct buf *out, double value);      /* as short as it stays exact */
+void encode_time(struct buf *out, int64_t wall_ms);               /* with its quotes */
+void encode_seconds(struct buf *out, int64_t ms);                 /* 1.5 */
+void encode_number(struct buf *out, double value);                /* as short as it stays exact */
 void encode_priority(struct buf *out, const struct level *level); /* its number, or its name */
-void encode_priority_key(struct buf *out, const struct level *level); /* the same as a JSON string */
-void encode_id(struct buf *out, const struct message_id *id);         /* with its quotes */
+void encode_priority_key(struct buf *out,
+                         const struct level *level);          /* the same as a JSON string */
+void encode_id(struct buf *out, const struct message_id *id); /* with its quotes */
 
 /* One object each. */
 void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m);

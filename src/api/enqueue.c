@@ -16,8 +16,8 @@ struct enqueue {
     size_t metadata_len;
     const char *dedup;
     size_t dedup_len;
-    unsigned times;          /* how many of the three ways to name a time were used */
-    struct buf pairs;        /* owned: metadata that is put together from metadata.KEY=VALUE */
+    unsigned times;   /* how many of the three ways to name a time were used */
+    struct buf pairs; /* owned: metadata that is put together from metadata.KEY=VALUE */
     unsigned pair_count;
     struct json_doc *parsed; /* owned: to look at a query's metadata */
 };
@@ -199,10 +199,11 @@ static void enqueue_init(struct enqueue *e)
 static bool too_large(struct problem *p, const char *field)
 {
     problem_set_field(p, "", field, strlen(field));
-    return problem_set(p, STATUS_PAYLOAD_TOO_LARGE,
-                       "A payload has at most %d bytes after decoding; keep larger things elsewhere "
-                       "and send where they are.",
-                       PAYLOAD_MAX);
+    return problem_set(
+        p, STATUS_PAYLOAD_TOO_LARGE,
+        "A payload has at most %d bytes after decoding; keep larger things elsewhere "
+        "and send where they are.",
+        PAYLOAD_MAX);
 }
 
 /* The payload stands at the front of the body already; the rest follows it. */

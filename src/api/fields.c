@@ -248,8 +248,8 @@ bool field_choice(struct field *f, const char *const names[], int count, int *ou
             return true;
         }
         if (at < sizeof(list))
-            at += (size_t)snprintf(list + at, sizeof(list) - at, "%s\"%s\"", i ? ", " : "",
-                                   names[i]);
+            at +=
+                (size_t)snprintf(list + at, sizeof(list) - at, "%s\"%s\"", i ? ", " : "", names[i]);
     }
     return field_refuse(f, "must be one of %s.", list);
 }

@@ -22,7 +22,8 @@ static void put_problem(struct call *c, const struct put_item *item, struct prob
         snprintf(shown, sizeof(shown), "\"%s\"", ref->name);
     else
         snprintf(shown, sizeof(shown), "%lld", (long long)ref->number);
-    problem_set(p, item->status, "Queue \"%s\" has no priority %s; GET /v1/queues/%s shows its levels.",
+    problem_set(p, item->status,
+                "Queue \"%s\" has no priority %s; GET /v1/queues/%s shows its levels.",
                 c->request.queue, shown, c->request.queue);
 }
 
@@ -66,8 +67,8 @@ static bool enqueue_json(struct call *c, struct problem *p)
     static const struct field_table none = {NULL, 0};
     if (!json_parse(doc, req->body, req->body_len, MESSAGE_TOKENS_MAX))
         return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
-    return (req->query_len == 0 || fields_query(req->query, req->query_len, &c->api->scratch, &none,
-                                                NULL, p)) &&
+    return (req->query_len == 0 ||
+            fields_query(req->query, req->query_len, &c->api->scratch, &none, NULL, p)) &&
            enqueue_from_json(doc, 0, &c->put.draft, p);
 }
 
@@ -174,8 +175,8 @@ void messages_claim(struct call *c)
     c->request.max = 1;
     c->request.op.verb = ENGINE_CLAIM;
     c->request.op.claim.lease_ms = -1;
-    bool ok = req->verb == VERB_GET ? call_query(c, &claim_table, c)
-                                    : call_body(c, &claim_table, c);
+    bool ok =
+        req->verb == VERB_GET ? call_query(c, &claim_table, c) : call_body(c, &claim_table, c);
     if (!ok)
         return;
     c->request.op.visit = claim_visit;

@@ -8,8 +8,8 @@
 
 struct rate {
     int64_t interval_ns;
-    int64_t slack_ns;          /* how far ahead of the even pace a burst may run */
-    _Atomic int64_t due_ns;    /* when the next would be due at an even pace */
+    int64_t slack_ns;       /* how far ahead of the even pace a burst may run */
+    _Atomic int64_t due_ns; /* when the next would be due at an even pace */
 };
 
 struct rate *rate_new(double per_second, double burst)

@@ -38,8 +38,9 @@ static bool take_lease(struct field *f, void *target)
     return field_seconds(f, 0, LEASE_SECONDS_MAX, &s->lease_ms);
 }
 
-static const char never_valid[] = "This text is not a receipt handle this server gives out; send the "
-                                  "receipt_handle of the claim as it came.";
+static const char never_valid[] =
+    "This text is not a receipt handle this server gives out; send the "
+    "receipt_handle of the claim as it came.";
 
 static bool receipt_read(struct call *c, const char *text, size_t len, const char *field)
 {
@@ -158,8 +159,8 @@ void receipts_extend(struct call *c)
 /* Batches. */
 
 struct ack_batch {
-    uint32_t count; /* entries in the request */
-    uint32_t valid; /* of them, how many were handed to the engine */
+    uint32_t count;                   /* entries in the request */
+    uint32_t valid;                   /* of them, how many were handed to the engine */
     enum status early[ACK_BATCH_MAX]; /* OK: it is an item */
     struct settle_item items[];
 };

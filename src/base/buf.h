@@ -15,14 +15,15 @@ struct buf {
     size_t cap;
 };
 
-void buf_fini(struct buf *b);                 /* frees; the buf is empty again */
-void buf_grow(struct buf *b, size_t more);    /* room for `more` bytes past len */
+void buf_fini(struct buf *b);              /* frees; the buf is empty again */
+void buf_grow(struct buf *b, size_t more); /* room for `more` bytes past len */
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list args);
 void buf_put_u64(struct buf *b, uint64_t value); /* decimal digits */
 void buf_put_i64(struct buf *b, int64_t value);
-const char *buf_cstr(struct buf *b); /* terminates without counting the NUL; valid until the next write */
-char *buf_take(struct buf *b);       /* NUL-terminated memory changes owner; the buf is empty again */
+const char *
+buf_cstr(struct buf *b);       /* terminates without counting the NUL; valid until the next write */
+char *buf_take(struct buf *b); /* NUL-terminated memory changes owner; the buf is empty again */
 void buf_consume(struct buf *b, size_t n); /* drops n bytes from the front */
 
 static inline void buf_reserve(struct buf *b, size_t more)

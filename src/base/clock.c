@@ -163,10 +163,13 @@ bool duration_parse_ms(const char *text, int64_t *ms)
     if (!*text)
         return false;
     while (*text) {
-        char *rest;
+        size_t digits = strspn(text, "0123456789."); /* strtod alone would take 0x10 and 1e3 */
         if (*text < '0' || *text > '9')
             return false;
+        char *rest;
         double value = strtod(text, &rest);
+        if (rest != text + digits)
+            return false;
         size_t letters = strspn(rest, "smhd");
         double scale = 0;
         if (letters == 0 && *rest == '\0')

@@ -25,15 +25,15 @@ enum json_type {
 
 struct json_token {
     enum json_type type;
-    bool boolean;       /* JSON_BOOL */
-    const char *str;    /* JSON_STRING: decoded bytes, not terminated; JSON_NUMBER: its text */
+    bool boolean;    /* JSON_BOOL */
+    const char *str; /* JSON_STRING: decoded bytes, not terminated; JSON_NUMBER: its text */
     size_t len;
-    const char *key;    /* decoded name when the parent is an object, else NULL */
+    const char *key; /* decoded name when the parent is an object, else NULL */
     size_t key_len;
-    const char *raw;    /* the value as it stands in the text */
+    const char *raw; /* the value as it stands in the text */
     size_t raw_len;
-    uint32_t count;     /* members of a container */
-    uint32_t end;       /* index one past the last token of this subtree */
+    uint32_t count; /* members of a container */
+    uint32_t end;   /* index one past the last token of this subtree */
 };
 
 struct json_doc {
@@ -64,8 +64,8 @@ const struct json_token *json_get(const struct json_doc *doc, uint32_t object, c
 
 bool json_is(const struct json_token *t, const char *string); /* a string equal to this one */
 bool json_key_is(const struct json_token *t, const char *key);
-bool json_i64(const struct json_token *t, int64_t *out);    /* an integer without fraction, in range */
-bool json_double(const struct json_token *t, double *out);  /* any finite number */
+bool json_i64(const struct json_token *t, int64_t *out); /* an integer without fraction, in range */
+bool json_double(const struct json_token *t, double *out); /* any finite number */
 
 /* Writing: text appended to a buf. Strings must be valid UTF-8 or are checked by the caller with
  * utf8_valid(); quotes, backslashes and control characters are escaped. */

@@ -11,8 +11,7 @@ static bool before(const struct order_node *node, int64_t key, uint64_t tie)
 
 void order_init(struct order *o)
 {
-    struct order_node *s =
-        mem_zalloc(sizeof(*s) + ORDER_HEIGHT_MAX * sizeof(struct order_link));
+    struct order_node *s = mem_zalloc(sizeof(*s) + ORDER_HEIGHT_MAX * sizeof(struct order_link));
     s->height = ORDER_HEIGHT_MAX;
     for (int i = 0; i < ORDER_HEIGHT_MAX; i++)
         s->links[i] = (struct order_link){s, s};
@@ -103,6 +102,12 @@ struct order_node *order_next(const struct order *o, const struct order_node *no
 {
     struct order_node *next = node->links[0].next;
     return next == o->sentinel ? NULL : next;
+}
+
+struct order_node *order_prev(const struct order *o, const struct order_node *node)
+{
+    struct order_node *prev = node->links[0].prev;
+    return prev == o->sentinel ? NULL : prev;
 }
 
 struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie)

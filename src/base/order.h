@@ -48,6 +48,7 @@ void order_remove(struct order *o, struct order_node *node);
 struct order_node *order_first(const struct order *o); /* NULL when empty */
 struct order_node *order_last(const struct order *o);
 struct order_node *order_next(const struct order *o, const struct order_node *node);
+struct order_node *order_prev(const struct order *o, const struct order_node *node);
 
 /* The first node whose (key, tie) is not below the given pair; NULL when there is none. */
 struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie);

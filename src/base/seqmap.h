@@ -19,7 +19,7 @@ struct seqmap {
     uint64_t leaf_base;
 };
 
-void seqmap_fini(struct seqmap *m); /* a zeroed struct is an empty map */
+void seqmap_fini(struct seqmap *m);                           /* a zeroed struct is an empty map */
 void seqmap_put(struct seqmap *m, uint64_t seq, void *value); /* value not NULL, seq not present */
 void *seqmap_get(struct seqmap *m, uint64_t seq);             /* NULL when absent */
 void *seqmap_remove(struct seqmap *m, uint64_t seq);          /* what was there, or NULL */

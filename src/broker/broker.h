@@ -29,10 +29,10 @@ enum request_kind {
     REQUEST_REDRIVE, /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
     REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
     /* The queue itself. */
-    REQUEST_CONFIGURE,    /* configure() changes the configuration; created */
-    REQUEST_DELETE,       /* force */
-    REQUEST_QUEUE,        /* show_queue is called once */
-    REQUEST_QUEUES,       /* show_queue is called for every queue of every shard, in no order */
+    REQUEST_CONFIGURE, /* configure() changes the configuration; created */
+    REQUEST_DELETE,    /* force */
+    REQUEST_QUEUE,     /* show_queue is called once */
+    REQUEST_QUEUES,    /* show_queue is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };
 

@@ -34,7 +34,7 @@ static const char examples[] = "  triage bench --mix enqueue --connections 256\n
 /* The command line as it was given; ARG_UNSET where it says nothing. */
 struct bench_args {
     const char *target, *mix, *queue, *priorities;
-    int64_t connections, pipeline, batch, payload, queues, delay_ms, rate, count, pid;
+    int64_t connections, pipeline, batch, payload, queues, delay_ms, rate, count, pid, refill;
     int64_t duration_ms, warmup_ms;
     bool no_ack, json;
 };
@@ -96,6 +96,7 @@ static int args_check(const struct arg_spec *spec, const struct bench_args *a)
         {"rate", a->rate, 0, 1000000000},
         {"count", a->count, 0, INT64_MAX},
         {"pid", a->pid, 0, INT32_MAX},
+        {"refill", a->refill, 0, ENQUEUE_BATCH_MAX},
         {"duration", a->duration_ms, 1, 86400000},
         {"warmup", a->warmup_ms, 0, 86400000},
     };
@@ -119,6 +120,8 @@ static void config_fill(struct loadgen_config *config, const struct bench_args *
     config->connections = (uint32_t)a->connections;
     config->pipeline = (uint32_t)a->pipeline;
     config->batch = (uint32_t)a->batch;
+    config->refill = a->refill > 0;
+    config->enqueue_batch = (uint32_t)(a->refill > 0 ? a->refill : a->batch);
     config->payload_len = (uint32_t)a->payload;
     config->queue_count = (uint32_t)a->queues;
     config->delay_seconds = (uint32_t)(a->delay_ms / 1000);
@@ -152,6 +155,8 @@ static int config_check(const struct arg_spec *spec, const struct loadgen_config
         return args_refuse(spec, "the mix poll has neither --batch nor --pipeline");
     if (config->mix == LOADGEN_MIX_POLL && config->queue_count > 1)
         return args_refuse(spec, "the mix poll has one queue");
+    if (config->refill && (config->mix != LOADGEN_MIX_CLAIM || config->queue_count > 1))
+        return args_refuse(spec, "--refill is for the mix claim on one queue");
     return ARGS_GO;
 }
 
@@ -227,6 +232,7 @@ int cmd_bench(int argc, char **argv, const struct cli *cli)
         {"delay", 0, ARG_DURATION, &a.delay_ms, "TIME", "of every message, whole seconds"},
         {"rate", 0, ARG_INT, &a.rate, "N", "begin so many a second; latency from when due"},
         {"no-ack", 0, ARG_FLAG, &a.no_ack, NULL, "leave what was claimed leased"},
+        {"refill", 0, ARG_INT, &a.refill, "N", "in claim, put back N whenever N were claimed"},
         {"pid", 0, ARG_INT, &a.pid, "PID", "the server's process, for its CPU time"},
         {0},
     };

@@ -255,8 +255,8 @@ int cmd_queues(int argc, char **argv, const struct cli *cli)
                                   options,
                                   0,
                                   0};
-    static const char *const columns[] = {"name",      "ready",  "scheduled", "in_flight",
-                                          "dlq_depth", "paused", "profile",   NULL};
+    static const char *const columns[] = {"name", "ready",  "scheduled", "in_flight",
+                                          "dead", "paused", NULL};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)

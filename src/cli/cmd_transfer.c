@@ -51,19 +51,20 @@ static bool line_time(const struct json_doc *doc, const char *name, int64_t *ms)
 /* An exported message as the enqueue that makes it again. False when its time to live is over. */
 static bool import_map(const struct json_doc *doc, struct buf *out)
 {
-    static const char *const kept[] = {"payload", "payload_base64", "priority", "metadata",
-                                       "dedup_key"};
+    static const char *const kept[] = {"payload",  "payload_base64", "priority",
+                                       "metadata", "dedup_key",      "dequeue_at"};
     int64_t ready_ms, expires_ms;
+    bool placed = json_get(doc, 0, "dequeue_at") != NULL;
     buf_putc(out, '{');
     for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++) {
         const struct json_token *t = json_get(doc, 0, kept[i]);
-        bool null_payload = t != NULL && t->type == JSON_NULL && i == 0;
-        if (t == NULL || (t->type == JSON_NULL && !null_payload))
+        bool absent = t == NULL || (t->type == JSON_NULL && i > 0); /* null is a fine payload */
+        if (absent)
             continue;
         member_put(out, kept[i]);
         buf_put(out, t->raw, t->raw_len);
     }
-    if (line_time(doc, "ready_at", &ready_ms)) {
+    if (!placed && line_time(doc, "ready_at", &ready_ms)) {
         member_put(out, "dequeue_at");
         buf_put_i64(out, ready_ms);
     }
@@ -247,51 +248,85 @@ int cmd_import(int argc, char **argv, const struct cli *cli)
     return status;
 }
 
-static int64_t count_lines(const struct buf *text)
+struct export
 {
-    int64_t lines = 0;
-    const char *at = text->data, *end = text->data + text->len;
-    while (text->len > 0 && (at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
-        lines++;
-        at++;
+    const struct cli *cli;
+    const char *queue;
+    bool dead;
+    FILE *to;
+    struct call call;
+    struct buf lines; /* of one page */
+    struct buf after; /* cursor of the next page, terminated; empty at the end */
+    struct progress progress;
+    int64_t bytes, messages;
+};
+
+/* Dead letters come as a list, which is taken apart into lines. */
+static void export_dead_page(struct export *ex)
+{
+    const struct json_doc *doc = &ex->call.doc;
+    const struct json_token *messages = json_get(doc, 0, "messages");
+    const struct json_token *next = json_get(doc, 0, "next");
+    if (messages == NULL)
+        return;
+    uint32_t array = (uint32_t)(messages - doc->tokens);
+    for (uint32_t i = json_first(doc, array); i; i = json_next(doc, array, i)) {
+        buf_put(&ex->lines, doc->tokens[i].raw, doc->tokens[i].raw_len);
+        buf_putc(&ex->lines, '\n');
     }
-    return lines;
+    ex->messages += messages->count;
+    if (next != NULL && next->type == JSON_STRING)
+        buf_put(&ex->after, next->str, next->len);
+}
+
+static void export_live_page(struct export *ex)
+{
+    const struct buf *answer = &ex->call.answer;
+    buf_put(&ex->lines, answer->data, answer->len);
+    for (size_t i = 0; i < answer->len; i++)
+        ex->messages += answer->data[i] == '\n';
+    buf_put(&ex->after, ex->call.cursor.data, ex->call.cursor.len);
+}
+
+static int export_page(struct export *ex)
+{
+    struct call *c = &ex->call;
+    call_begin(c, ex->cli);
+    call_path(c, ex->dead ? "/v1/queues/%s/dead" : "/v1/queues/%s/export", ex->queue);
+    call_query(c, "limit", "1000");
+    if (ex->after.len > 0)
+        call_query(c, "after", ex->after.data);
+    int status = call_run(c, "GET", NULL);
+    if (status != CLI_DONE)
+        return status;
+    buf_clear(&ex->lines);
+    buf_clear(&ex->after);
+    if (!ex->dead)
+        export_live_page(ex);
+    else if (c->is_json)
+        export_dead_page(ex);
+    buf_cstr(&ex->after);
+    ex->bytes += (int64_t)ex->lines.len;
+    progress_update(&ex->progress, ex->bytes, ex->messages);
+    if (fwrite(ex->lines.data, 1, ex->lines.len, ex->to) == ex->lines.len)
+        return CLI_DONE;
+    cli_complain("cannot write: %s", strerror(errno));
+    return CLI_USAGE;
 }
 
 static int export_run(const struct cli *cli, const char *queue, bool dead, FILE *to)
 {
-    struct progress progress;
-    struct buf after = {0};
-    struct call c;
-    int64_t bytes = 0, messages = 0;
+    struct export ex = {.cli = cli, .queue = queue, .dead = dead, .to = to};
     int status;
-    call_init(&c);
-    progress_init(&progress, !isatty(fileno(to)), 0);
+    call_init(&ex.call);
+    progress_init(&ex.progress, !isatty(fileno(to)), 0);
     do {
-        call_begin(&c, cli);
-        call_path(&c, "/v1/queues/%s/export?limit=1000", queue);
-        if (dead)
-            call_query(&c, "dead", "true");
-        if (after.len > 0)
-            call_query(&c, "after", after.data);
-        status = call_run(&c, "GET", NULL);
-        if (status != CLI_DONE)
-            break;
-        if (fwrite(c.answer.data, 1, c.answer.len, to) != c.answer.len) {
-            cli_complain("cannot write: %s", strerror(errno));
-            status = CLI_USAGE;
-            break;
-        }
-        bytes += (int64_t)c.answer.len;
-        messages += count_lines(&c.answer);
-        progress_update(&progress, bytes, messages);
-        buf_clear(&after);
-        buf_put(&after, c.cursor.data, c.cursor.len);
-        buf_cstr(&after);
-    } while (after.len > 0);
-    progress_fini(&progress);
-    call_fini(&c);
-    buf_fini(&after);
+        status = export_page(&ex);
+    } while (status == CLI_DONE && ex.after.len > 0);
+    progress_fini(&ex.progress);
+    call_fini(&ex.call);
+    buf_fini(&ex.lines);
+    buf_fini(&ex.after);
     return status;
 }
 

@@ -40,7 +40,7 @@ uint32_t loadgen_variants(const struct loadgen_config *config, size_t request_le
     uint32_t levels = config->priority_max - config->priority_min + 1;
     if (fit < wanted)
         wanted = fit > 0 ? fit : 1;
-    if (wanted < levels && config->batch == 1)
+    if (wanted < levels && config->enqueue_batch == 1)
         wanted = levels; /* single messages take turns by variant: every level has one */
     return (uint32_t)wanted;
 }

@@ -29,7 +29,7 @@ enum loadgen_op {
 
 enum loadgen_mix {
     LOADGEN_MIX_ENQUEUE,
-    LOADGEN_MIX_CLAIM, /* ends when a claim finds nothing */
+    LOADGEN_MIX_CLAIM, /* ends when a claim finds nothing, unless refilled */
     LOADGEN_MIX_MIXED, /* each slot: enqueue, claim, ack; a claim may get another slot's message */
     LOADGEN_MIX_POLL,  /* all connections wait on the first queue, one more sends */
     LOADGEN_MIX_COUNT
@@ -46,8 +46,11 @@ struct loadgen_config {
     const char *queue; /* name, or prefix of the names when there are several queues */
     enum loadgen_mix mix;
     uint32_t connections;
-    uint32_t pipeline; /* slots of each connection */
-    uint32_t batch;    /* messages of one operation */
+    uint32_t pipeline;      /* slots of each connection */
+    uint32_t batch;         /* messages of one claim, and of the ack after it */
+    uint32_t enqueue_batch; /* messages of one enqueue */
+    bool refill; /* in the mix claim, one more connection puts back as many messages as were claimed
+                  */
     uint32_t queue_count;
     uint32_t payload_len;
     uint32_t priority_min;

@@ -21,7 +21,7 @@ struct beanstalk {
 static void *beanstalk_open(const struct loadgen_config *config)
 {
     struct beanstalk *b = mem_zalloc(sizeof(*b));
-    const uint32_t batch = config->batch, len = config->payload_len;
+    const uint32_t batch = config->enqueue_batch, len = config->payload_len;
     b->config = config;
     b->put_count = loadgen_variants(config, (size_t)batch * (len + 32));
     b->puts = mem_zalloc(b->put_count * sizeof(*b->puts));
@@ -31,7 +31,7 @@ static void *beanstalk_open(const struct loadgen_config *config)
         buf_printf(&b->puts[n / batch], "put %u %u %d %u\r\n%.*s\r\n", 9 - (level < 9 ? level : 9),
                    config->delay_seconds, LEASE_SECONDS, len, (int)len, payloads + (size_t)n * len);
     }
-    for (uint32_t i = 0; i < batch; i++)
+    for (uint32_t i = 0; i < config->batch; i++)
         buf_lit(&b->claim, "reserve-with-timeout 0\r\n");
     buf_printf(&b->poll, "reserve-with-timeout %d\r\n", WAIT_SECONDS_MAX);
     free(payloads);
@@ -53,7 +53,7 @@ static size_t three_lines(const char *data, size_t len)
 {
     const char *at = data, *end = data + len;
     for (int i = 0; i < 3; i++) {
-        at = len > 0 ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+        at = memchr(at, '\n', (size_t)(end - at));
         if (!at)
             return LOADGEN_MORE;
         at++;
@@ -140,7 +140,9 @@ static size_t beanstalk_decode(void *state, struct loadgen_slot *slot, const cha
     struct beanstalk *b = state;
     const char *at = data, *end = data + len;
     bool claim = slot->op == LOADGEN_CLAIM || slot->op == LOADGEN_POLL;
-    uint32_t expected = slot->op == LOADGEN_ACK ? slot->lease_count : b->config->batch;
+    uint32_t expected = slot->op == LOADGEN_ACK       ? slot->lease_count
+                        : slot->op == LOADGEN_ENQUEUE ? b->config->enqueue_batch
+                                                      : b->config->batch;
     uint32_t leases = 0;
     for (uint32_t i = 0; i < expected; i++) {
         const char *eol = memchr(at, '\n', (size_t)(end - at));

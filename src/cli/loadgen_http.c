@@ -103,7 +103,7 @@ static void message_put(const struct http *h, struct buf *out, uint64_t i, const
 static void tails_build(struct http *h)
 {
     const struct loadgen_config *config = h->config;
-    const uint32_t batch = config->batch;
+    const uint32_t batch = config->enqueue_batch;
     h->tail_count = loadgen_variants(config, (size_t)batch * (config->payload_len + 32));
     h->tails = mem_zalloc(h->tail_count * sizeof(*h->tails));
     char *payloads = loadgen_payloads(h->tail_count * batch, config->payload_len);
@@ -151,7 +151,7 @@ static void *http_open(const struct loadgen_config *config)
         buf_lit(&h->paths[q], "/v1/queues/");
         loadgen_queue_name(config, q, &h->paths[q]);
         request_put(&h->heads[q], config, "POST", &h->paths[q],
-                    config->batch > 1 ? "/messages/batch" : "/messages");
+                    config->enqueue_batch > 1 ? "/messages/batch" : "/messages");
         claim_build(h, &h->claims[q], q, 0);
         claim_build(h, &h->polls[q], q, WAIT_SECONDS_MAX);
     }
@@ -179,32 +179,36 @@ static void http_close(void *state)
     free(h);
 }
 
+static bool queue_create(struct http *h, int fd, uint32_t queue, char error[LOADGEN_ERROR_MAX])
+{
+    struct buf request = {0}, reply = {0};
+    struct loadgen_http_answer answer = {0};
+    request_put(&request, h->config, "PUT", &h->paths[queue], "");
+    buf_lit(&request, "Content-Length: 2\r\n\r\n{}");
+    bool answered = loadgen_talk(fd, request.data, request.len, loadgen_http_complete, &reply);
+    if (answered)
+        loadgen_http_decode(reply.data, reply.len, &answer);
+    bool created = answered && answer.status / 100 == 2;
+    if (!answered)
+        snprintf(error, LOADGEN_ERROR_MAX, "the server does not answer in HTTP");
+    else if (!created)
+        snprintf(error, LOADGEN_ERROR_MAX, "cannot create the queue: status %d, %.*s",
+                 answer.status, (int)(answer.body_len < 200 ? answer.body_len : 200), answer.body);
+    buf_fini(&request);
+    buf_fini(&reply);
+    return created;
+}
+
 /* A claim of a queue that does not exist is refused, so every queue is made first. An empty
  * configuration changes nothing of one that is there. */
 static bool http_setup(void *state, int fd, char error[LOADGEN_ERROR_MAX])
 {
     struct http *h = state;
-    struct buf request = {0}, reply = {0}, empty = {0};
-    bool ok = true;
-    buf_lit(&empty, "{}");
-    for (uint32_t q = 0; q < h->config->queue_count && ok; q++) {
-        struct loadgen_http_answer answer = {0};
-        buf_clear(&request);
-        request_put(&request, h->config, "PUT", &h->paths[q], "");
-        body_put(&request, &empty);
-        ok = loadgen_talk(fd, request.data, request.len, loadgen_http_complete, &reply);
-        if (ok)
-            loadgen_http_decode(reply.data, reply.len, &answer);
-        ok = ok && answer.status / 100 == 2;
-        if (!ok)
-            snprintf(error, LOADGEN_ERROR_MAX, "cannot create the queue: status %d, %.*s",
-                     answer.status, (int)(answer.body_len < 200 ? answer.body_len : 200),
-                     answer.body ? answer.body : "");
+    for (uint32_t q = 0; q < h->config->queue_count; q++) {
+        if (!queue_create(h, fd, q, error))
+            return false;
     }
-    buf_fini(&request);
-    buf_fini(&reply);
-    buf_fini(&empty);
-    return ok;
+    return true;
 }
 
 static int64_t http_waiting(void *state, int fd)
@@ -364,7 +368,9 @@ static size_t http_decode(void *state, struct loadgen_slot *slot, const char *da
     if (used == LOADGEN_MORE || used == LOADGEN_GARBAGE)
         return used;
     bool claim = slot->op == LOADGEN_CLAIM || slot->op == LOADGEN_POLL;
-    uint32_t asked = slot->op == LOADGEN_ACK ? slot->lease_count : h->config->batch;
+    const struct loadgen_config *config = h->config;
+    uint32_t asked = slot->op == LOADGEN_ACK ? slot->lease_count : config->enqueue_batch;
+    uint32_t batch = slot->op == LOADGEN_ACK ? config->batch : config->enqueue_batch;
     if (got.status / 100 != 2) {
         *answer = (struct loadgen_answer){.refused = claim ? 1 : asked,
                                           .status = got.status,
@@ -376,7 +382,7 @@ static size_t http_decode(void *state, struct loadgen_slot *slot, const char *da
         if (!leases_decode(h, slot, got.body, got.body + got.body_len))
             return LOADGEN_GARBAGE;
         answer->messages = slot->lease_count;
-    } else if (h->config->batch > 1) {
+    } else if (batch > 1) {
         batch_decode(answer, asked, &got);
     } else {
         answer->messages = 1;

@@ -15,6 +15,10 @@ struct mix {
     uint64_t interval_ns;
     uint32_t idle_count;
     struct loadgen_slot **idle;
+    /* Under a refill: the slot that enqueues, whether it waits, and what it has to put back. */
+    struct loadgen_slot *refiller;
+    bool refiller_idle;
+    uint64_t owed;
 };
 
 static enum loadgen_op chain_first(const struct mix *m)
@@ -44,9 +48,11 @@ static void chain_begin(struct mix *m, struct loadgen_slot *slot)
         sent_us = m->due_ns / 1000;
         m->due_ns += m->interval_ns;
     }
+    enum loadgen_op op = chain_first(m);
+    uint32_t batch = op == LOADGEN_CLAIM ? run->config->batch : run->config->enqueue_batch;
     if (m->counted)
-        m->left -= m->left < run->config->batch ? m->left : run->config->batch;
-    loadgen_loop_submit(&run->loop, slot, chain_first(m), sent_us);
+        m->left -= m->left < batch ? m->left : batch;
+    loadgen_loop_submit(&run->loop, slot, op, sent_us);
 }
 
 static void idle_begin(struct mix *m)
@@ -56,6 +62,27 @@ static void idle_begin(struct mix *m)
         chain_begin(m, slot);
         loadgen_loop_flush(&m->run->loop, slot->conn);
     }
+}
+
+/* Sends at once: the refiller has a connection of its own. */
+static void refill(struct mix *m, uint32_t claimed)
+{
+    struct loadgen_run *run = m->run;
+    m->owed += claimed;
+    if (!m->refiller_idle || m->owed < run->config->enqueue_batch || run->phase == LOADGEN_DRAIN)
+        return;
+    m->owed -= run->config->enqueue_batch;
+    m->refiller_idle = false;
+    loadgen_loop_submit(&run->loop, m->refiller, LOADGEN_ENQUEUE, run->loop.now_us);
+    loadgen_loop_flush(&run->loop, m->refiller->conn);
+}
+
+static void on_refill(struct mix *m, const struct loadgen_answer *answer)
+{
+    m->refiller_idle = true;
+    if (answer)
+        loadgen_run_record(m->run, m->refiller, answer);
+    refill(m, 0);
 }
 
 static void claim_fell_short(struct mix *m, const struct loadgen_slot *slot,
@@ -73,14 +100,21 @@ static void on_answer(struct loadgen_loop *loop, struct loadgen_slot *slot,
     struct mix *m = loop->context;
     struct loadgen_run *run = m->run;
     const struct loadgen_config *config = run->config;
+    if (slot == m->refiller) {
+        on_refill(m, answer);
+        return;
+    }
     if (!answer) {
         chain_begin(m, slot);
         return;
     }
     loadgen_run_record(run, slot, answer);
+    if (slot->op == LOADGEN_CLAIM && config->refill)
+        refill(m, answer->messages);
     if (slot->op == LOADGEN_CLAIM && answer->messages < config->batch) {
+        bool refused = answer->refused > 0;
         claim_fell_short(m, slot, answer);
-        if (config->mix == LOADGEN_MIX_CLAIM && answer->messages == 0 && answer->refused == 0)
+        if (config->mix == LOADGEN_MIX_CLAIM && !config->refill && !answer->messages && !refused)
             return; /* nothing is left for this slot */
     }
     if (answer->messages == 0) {
@@ -102,7 +136,7 @@ static void mix_start(struct mix *m)
     struct loadgen_run *run = m->run;
     run->loop.now_us = clock_mono_us();
     m->due_ns = run->loop.now_us * 1000;
-    for (uint32_t i = 0; i < run->loop.conn_count; i++) {
+    for (uint32_t i = 0; i < run->config->connections; i++) {
         struct loadgen_conn *conn = &run->loop.conns[i];
         for (uint32_t s = 0; s < run->config->pipeline; s++)
             chain_begin(m, &conn->slots[s]);
@@ -142,7 +176,10 @@ bool loadgen_mix_run(struct loadgen_run *run)
     };
     run->loop.on_answer = on_answer;
     run->loop.context = &m;
-    if (loadgen_loop_open(&run->loop, config, run->state, config->connections)) {
+    uint32_t conns = config->connections + (config->refill ? 1 : 0);
+    if (loadgen_loop_open(&run->loop, config, run->state, conns)) {
+        m.refiller = config->refill ? &run->loop.conns[config->connections].slots[0] : NULL;
+        m.refiller_idle = true;
         loadgen_run_begin(run);
         mix_start(&m);
         mix_loop(&m);

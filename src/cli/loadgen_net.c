@@ -82,8 +82,8 @@ bool loadgen_talk(int fd, const char *request, size_t request_len, loadgen_compl
     buf_clear(reply);
     if (!send_all(fd, request, request_len))
         return false;
-    size_t whole;
-    while ((whole = complete(reply->data, reply->len)) == LOADGEN_MORE) {
+    size_t whole = LOADGEN_MORE;
+    while (whole == LOADGEN_MORE) {
         buf_reserve(reply, 4096);
         ssize_t n = recv(fd, reply->data + reply->len, 4096, 0);
         if (n < 0 && errno == EINTR)
@@ -91,6 +91,7 @@ bool loadgen_talk(int fd, const char *request, size_t request_len, loadgen_compl
         if (n <= 0)
             return false;
         reply->len += (size_t)n;
+        whole = complete(reply->data, reply->len);
     }
     return whole != LOADGEN_GARBAGE;
 }

@@ -75,7 +75,7 @@ static void bulk_put_u64(struct buf *out, uint64_t value)
 static void *redis_open(const struct loadgen_config *config)
 {
     struct redis *r = mem_zalloc(sizeof(*r));
-    const uint32_t batch = config->batch, len = config->payload_len;
+    const uint32_t batch = config->enqueue_batch, len = config->payload_len;
     r->config = config;
     r->names = mem_zalloc(config->queue_count * sizeof(*r->names));
     r->calls = mem_zalloc(config->queue_count * SCRIPT_COUNT * sizeof(*r->calls));
@@ -181,7 +181,7 @@ static void redis_encode(void *state, const struct loadgen_slot *slot, struct bu
     const struct buf *tail;
     switch (slot->op) {
     case LOADGEN_ENQUEUE:
-        call_put(r, slot, 2 * config->batch, out);
+        call_put(r, slot, 2 * config->enqueue_batch, out);
         tail = &r->tails[r->next_tail++ % r->tail_count];
         buf_put(out, tail->data, tail->len);
         break;
@@ -228,7 +228,7 @@ static size_t redis_decode(void *state, struct loadgen_slot *slot, const char *d
         return used;
     if (data[0] == '-') {
         *answer = (struct loadgen_answer){
-            .refused = slot->op == LOADGEN_ENQUEUE ? r->config->batch : 1,
+            .refused = slot->op == LOADGEN_ENQUEUE ? r->config->enqueue_batch : 1,
             .status = 500,
             .detail = data + 1,
             .detail_len = used - 3,

@@ -312,10 +312,10 @@ static void loop(struct worker *w)
             if (job_step(&w->jobs[i], w->o, w->cli, now_ms))
                 send_call(w, &w->jobs[i].call);
         claim_if_possible(w, now_ms);
-        if (is_over(w))
-            return;
         curl_multi_perform(w->multi, &running);
         collect_answers(w, now_ms);
+        if (is_over(w))
+            return;
         wait_for_something(w, now_ms);
     }
 }

@@ -7,9 +7,8 @@
 const char *message_state_name(enum message_state s)
 {
     static const char *const names[MESSAGE_STATE_COUNT] = {
-        [MESSAGE_NEW] = "new",         [MESSAGE_SCHEDULED] = "scheduled",
-        [MESSAGE_READY] = "ready",     [MESSAGE_LEASED] = "leased",
-        [MESSAGE_DEAD] = "dead",       [MESSAGE_DONE] = "done",
+        [MESSAGE_NEW] = "new",         [MESSAGE_SCHEDULED] = "scheduled", [MESSAGE_READY] = "ready",
+        [MESSAGE_LEASED] = "leased",   [MESSAGE_DEAD] = "dead",           [MESSAGE_DONE] = "done",
         [MESSAGE_EXPIRED] = "expired", [MESSAGE_CANCELLED] = "cancelled",
     };
     return names[s];

@@ -4,9 +4,11 @@
  *  SCHEDULED --------------> READY --------------------> LEASED ---------------> DONE
  *                              ^                          |  |
  *                              |  nack, release, or lease |  |  attempts used up
- *                              |  expires, attempts left  |  +----------------> DEAD --redrive--> READY
+ *                              |  expires, attempts left  |  +----------------> DEAD --redrive-->
+ * READY
  *                              +--------------------------+
- *      time to live passes in SCHEDULED or READY: EXPIRED (or DEAD); cancel or purge there: CANCELLED
+ *      time to live passes in SCHEDULED or READY: EXPIRED (or DEAD); cancel or purge there:
+ * CANCELLED
  *
  * Each state is a place: a message stands in exactly one ordered set of its
  * queue, and queue_move() in queue.c is the only function that moves it. */
@@ -86,12 +88,12 @@ struct expiry {
 
 struct message {
     /* What persists. */
-    int64_t born_ms;     /* ready time in the id; never changes */
-    int64_t ready_ms;    /* since when, or from when on, it is ready: its place and its age */
-    int64_t enqueued_ms; /* wall */
+    int64_t born_ms;           /* ready time in the id; never changes */
+    int64_t ready_ms;          /* since when, or from when on, it is ready: its place and its age */
+    int64_t enqueued_ms;       /* wall */
     struct delivery *delivery; /* owned, or NULL */
     struct expiry *expiry;     /* owned, or NULL */
-    char *body;                /* payload, metadata, dedup key, one after the other; NULL: not in memory */
+    char *body; /* payload, metadata, dedup key, one after the other; NULL: not in memory */
     uint32_t payload_len;
     uint16_t metadata_len;
     uint16_t dedup_len;

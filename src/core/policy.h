@@ -16,7 +16,8 @@ struct lane_view {
     int64_t head_ms; /* ready time of the first ready message; meaningless when none is */
 };
 
-/* What is known of a queue. In-process engines keep it live; others refresh it with every answer. */
+/* What is known of a queue. In-process engines keep it live; others refresh it with every answer.
+ */
 struct queue_totals {
     uint64_t enqueued, claimed, acked, nacked, released, lease_expired, expired, dead, deduplicated,
         redelivered, cancelled, redriven;

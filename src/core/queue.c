@@ -42,6 +42,8 @@ static void free_all(struct seqmap *messages)
 
 void queue_fini(struct queue *q)
 {
+    if (q->memory_total)
+        *q->memory_total -= q->memory;
     dedup_clear(q);
     free_all(&q->messages);
     free_all(&q->dead);
@@ -193,17 +195,25 @@ static void queue_move(struct queue *q, struct message *m, enum message_state to
         refresh_head(q, m->slot);
 }
 
+static void account(struct queue *q, const struct message *m, int by)
+{
+    uint64_t delta = (uint64_t)by * message_memory(m);
+    q->memory += delta;
+    if (q->memory_total)
+        *q->memory_total += delta;
+}
+
 static void enlist(struct queue *q, struct message *m)
 {
     seqmap_put(m->state == MESSAGE_DEAD ? &q->dead : &q->messages, message_seq(m), m);
-    q->memory += message_memory(m);
+    account(q, m, +1);
 }
 
 static void delist(struct queue *q, struct message *m)
 {
     void *found = seqmap_remove(m->state == MESSAGE_DEAD ? &q->dead : &q->messages, message_seq(m));
     assert(found == m);
-    q->memory -= message_memory(m);
+    account(q, m, -1);
 }
 
 /* Tails */
@@ -260,15 +270,21 @@ void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
     l->tail_clock_ms = wall_ms;
 }
 
+struct message *lane_last(const struct lane *l)
+{
+    struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
+    struct order_node *last = r;
+    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
+        last = s;
+    return last ? container_of(last, struct message, node) : NULL;
+}
+
 /* A tail begins behind everything the lane has in memory. */
 static void begin_tail(struct lane *l)
 {
-    const struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
-    const struct order_node *last = r;
-    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
-        last = s;
-    l->bound_ms = last ? last->key : INT64_MIN;
-    l->bound_seq = last ? last->tie : 0;
+    const struct message *last = lane_last(l);
+    l->bound_ms = last ? last->ready_ms : INT64_MIN;
+    l->bound_seq = last ? message_seq(last) : 0;
 }
 
 static bool belongs_in_memory(struct queue *q, const struct message *m)
@@ -409,9 +425,9 @@ void queue_need_body(struct queue *q, struct message *m)
     if (m->body || message_body_len(m) == 0)
         return;
     assert(q->backing);
-    q->memory -= message_memory(m);
+    account(q, m, -1);
     q->backing->body(q, m);
-    q->memory += message_memory(m);
+    account(q, m, +1);
 }
 
 /* Ending */

@@ -56,7 +56,8 @@ struct dedup_hit {
 struct queue_backing {
     /* Is there room in memory for one more in this lane? */
     bool (*admit)(struct queue *q, uint8_t slot);
-    /* A new message. In memory: it is in its place. Else it joins the tail, and is the store's to free. */
+    /* A new message. In memory: it is in its place. Else it joins the tail, and is the store's to
+     * free. */
     void (*stored)(struct queue *q, struct message *m, bool in_memory);
     /* Lease, attempts, place or level changed: its state record is to be written. */
     void (*changed)(struct queue *q, struct message *m);
@@ -80,7 +81,7 @@ struct queue_backing {
 };
 
 struct lane {
-    struct order ready;     /* by (ready_ms, seq), as is the next */
+    struct order ready; /* by (ready_ms, seq), as is the next */
     struct order scheduled;
     /* The tail: in the store only. */
     uint64_t tail_ready;
@@ -111,8 +112,9 @@ struct queue {
     struct order dedup_until;
     int64_t clock_ms; /* the latest wall time used for ordering */
 
-    uint64_t memory;       /* bytes of messages in memory */
-    int64_t store_due_ms;  /* the backing's own timer, wall; INT64_MAX for none */
+    uint64_t memory;        /* bytes of messages in memory */
+    uint64_t *memory_total; /* … of all queues together, or NULL */
+    int64_t store_due_ms;   /* the backing's own timer, wall; INT64_MAX for none */
     void (*random)(void *out, size_t len);
     const struct queue_backing *backing; /* or NULL */
     void *store;                         /* the backing's */
@@ -163,6 +165,7 @@ void queue_tail_take(struct queue *q, const struct message *m);
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
 bool lane_has_tail(const struct lane *l);
+struct message *lane_last(const struct lane *l); /* of those in memory; NULL when none */
 
 void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms);
 struct delivery *message_delivery(struct message *m); /* made when missing */
@@ -176,7 +179,8 @@ struct dedup_entry {
 };
 
 /* With a backing, memory holds only the keys whose change is not committed. This one is. */
-void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq, bool dropped);
+void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq,
+                           bool dropped);
 
 void queue_check(const struct queue *q); /* asserts every invariant; for tests */
 

@@ -75,37 +75,39 @@ typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
 typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
 
 enum engine_verb {
-    /* queue NULL creates set.name (op->queue is the new handle at done); else changes it. A level in
-     * use that the new configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
+    /* queue NULL creates set.name (op->queue is the new handle at done); else changes it. A level
+     * in use that the new configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
     ENGINE_QUEUE_SET,
     /* Everything in it goes too. The caller submits nothing more for this queue. */
     ENGINE_QUEUE_DELETE,
     /* Stores the drafts of put.items. Per item: OK with the id (deduplicated set when an earlier
-     * message had the key: then that one's id), QUEUE_FULL, UNKNOWN_PRIORITY, STORAGE_FULL. The body
-     * of a stored draft is taken (draft.body is NULL then). */
+     * message had the key: then that one's id), QUEUE_FULL, UNKNOWN_PRIORITY, STORAGE_FULL. The
+     * body of a stored draft is taken (draft.body is NULL then). */
     ENGINE_PUT,
-    /* Leases up to claim.plan->want messages by the plan; visit shows each. Each counts an attempt. */
+    /* Leases up to claim.plan->want messages by the plan; visit shows each. Each counts an attempt.
+     */
     ENGINE_CLAIM,
-    /* settle.items by id and receipt. Per item OK, MESSAGE_NOT_FOUND, RECEIPT_EXPIRED; and the state
-     * the message is in now. */
+    /* settle.items by id and receipt. Per item OK, MESSAGE_NOT_FOUND, RECEIPT_EXPIRED; and the
+     * state the message is in now. */
     ENGINE_ACK,
-    ENGINE_NACK,    /* settle.delay_ms (-1: by the queue's backoff), settle.reason; may end in DEAD */
+    ENGINE_NACK, /* settle.delay_ms (-1: by the queue's backoff), settle.reason; may end in DEAD */
     ENGINE_RELEASE, /* back to its place, the attempt not counted */
     ENGINE_EXTEND,  /* the lease ends settle.lease_ms from now */
     /* one.id. SCHEDULED or READY only, else NOT_PENDING. */
     ENGINE_CANCEL,
     /* one.id in any state, also DEAD, and DONE while history is kept; visit shows it. */
     ENGINE_GET,
-    /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count says
-     * how many, bulk.more whether to ask again. */
+    /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count
+     * says how many, bulk.more whether to ask again. */
     ENGINE_PURGE,
     /* Up to list.limit messages after list.after, in an order of the engine's; list.next continues.
      * Every message that is neither claimed nor put meanwhile is shown once. */
     ENGINE_LIST,
     /* Dead letters by seq, from list.after.seq + 1 on. */
     ENGINE_DEAD_LIST,
-    /* bulk.ids, or up to bulk.max in order when bulk.id_count is 0 (and seq < bulk.before_seq): DEAD to
-     * READY, at its old place, attempts 0, at bulk.slot unless that is -1. Ids that are not dead are skipped. */
+    /* bulk.ids, or up to bulk.max in order when bulk.id_count is 0 (and seq < bulk.before_seq):
+     * DEAD to READY, at its old place, attempts 0, at bulk.slot unless that is -1. Ids that are not
+     * dead are skipped. */
     ENGINE_DEAD_REDRIVE,
     /* The same selection; they are gone. */
     ENGINE_DEAD_DROP,
@@ -114,7 +116,8 @@ enum engine_verb {
     ENGINE_VERB_COUNT
 };
 
-/* Where a LIST stands; zero is the start. Opaque above the engine, but printable as three numbers. */
+/* Where a LIST stands; zero is the start. Opaque above the engine, but printable as three numbers.
+ */
 struct list_cursor {
     uint32_t phase;
     uint32_t slot;
@@ -172,8 +175,8 @@ struct engine_op {
             uint64_t before_seq;
             int slot;
             struct list_cursor cursor; /* the engine's, from one ask to the next; zero at first */
-            uint32_t count; /* out */
-            bool more;      /* out */
+            uint32_t count;            /* out */
+            bool more;                 /* out */
         } bulk;
         struct {
             uint32_t max;
@@ -191,10 +194,10 @@ enum engine_capability {
 
 struct engine_counters {
     uint64_t ops[ENGINE_VERB_COUNT];
-    uint64_t groups;        /* commits */
-    uint64_t group_ops;     /* ops in them */
-    uint64_t commit_us;     /* time spent committing */
-    uint64_t refills;       /* reads of a tail from disk */
+    uint64_t groups;         /* commits */
+    uint64_t group_ops;      /* ops in them */
+    uint64_t commit_us;      /* time spent committing */
+    uint64_t refills;        /* reads of a tail from disk */
     uint64_t resident_bytes; /* messages in memory */
     uint64_t disk_free_bytes;
 };
@@ -245,12 +248,13 @@ uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
 bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
 
 void engine_submit(struct engine *e, struct engine_op *op, struct instant now);
-void engine_flush(struct engine *e);     /* what was submitted may now be committed */
-uint32_t engine_poll(struct engine *e);  /* fires done for what is durable; returns how many */
+void engine_flush(struct engine *e);    /* what was submitted may now be committed */
+uint32_t engine_poll(struct engine *e); /* fires done for what is durable; returns how many */
 int64_t engine_next_due_ms(struct engine *e, struct instant now); /* ms until a SWEEP; INT64_MAX */
 
 struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len);
-struct engine_queue *engine_queue_each(struct engine *e, size_t *at); /* at starts at 0; NULL ends */
+struct engine_queue *engine_queue_each(struct engine *e,
+                                       size_t *at); /* at starts at 0; NULL ends */
 
 /* For engines: every engine file offers one of these, and reports each op through engine_finish. */
 typedef enum status engine_opener(const struct engine_options *options, uint32_t shard_count,

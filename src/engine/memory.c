@@ -26,8 +26,8 @@ static void queue_set(struct memory *m, struct engine_op *op)
 {
     op->status = STATUS_OK;
     if (op->queue) {
-        op->status = resident_configure(resident_queue_of(op->queue), op->set.config,
-                                        &op->set.level_name);
+        op->status =
+            resident_configure(resident_queue_of(op->queue), op->set.config, &op->set.level_name);
         return;
     }
     struct queue_config config = *op->set.config;

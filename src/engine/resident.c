@@ -50,6 +50,7 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
     rq->face.next_seq = 1;
     rq->engine = r;
     queue_init(&rq->core, id, &rq->face.config, &rq->face.view, &rq->face.next_seq, random_bytes);
+    rq->core.memory_total = &r->base.counters.resident_bytes;
     rq->due_wall = due_new(rq);
     rq->due_mono = due_new(rq);
     map_put(&r->queues, rq->face.name, len, rq);
@@ -85,7 +86,6 @@ void resident_queue_free(struct resident_queue *rq)
         undirty(r, rq);
     due_set(&r->wall, rq->due_wall, INT64_MAX);
     due_set(&r->mono, rq->due_mono, INT64_MAX);
-    r->base.counters.resident_bytes -= rq->core.memory;
     if (!rq->deleted)
         map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
     queue_fini(&rq->core);
@@ -340,6 +340,11 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_DEAD_DROP] = apply_dead_bulk,
 };
 
+struct resident_queue *resident_queue_due(struct order_node *timer)
+{
+    return container_of(timer, struct due, node)->queue;
+}
+
 /* The queue whose timer is due first, or NULL. */
 static struct resident_queue *first_due(struct resident *r, struct instant now)
 {
@@ -349,7 +354,7 @@ static struct resident_queue *first_due(struct resident *r, struct instant now)
         if (!n || n->key > now.wall_ms)
             return NULL;
     }
-    return container_of(n, struct due, node)->queue;
+    return resident_queue_due(n);
 }
 
 static void apply_sweep(struct resident *r, struct engine_op *op, struct instant now)
@@ -358,9 +363,9 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
     struct resident_queue *rq;
     resident_settle(r, NULL, NULL);
     while (left > 0 && (rq = first_due(r, now))) {
-        uint64_t before = rq->core.memory;
+        if (r->before_sweep)
+            r->before_sweep(rq, left, now);
         uint32_t moved = queue_sweep(&rq->core, left, now);
-        r->base.counters.resident_bytes += rq->core.memory - before;
         left -= moved;
         retime(rq);
         resident_touch(rq);
@@ -380,8 +385,6 @@ void resident_apply(struct resident *r, struct engine_op *op, struct instant now
         return;
     }
     struct resident_queue *rq = resident_queue_of(op->queue);
-    uint64_t before = rq->core.memory;
     verbs[op->verb](rq, op, now);
-    r->base.counters.resident_bytes += rq->core.memory - before;
     resident_touch(rq);
 }

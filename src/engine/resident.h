@@ -27,6 +27,8 @@ struct resident {
     struct order wall;  /* struct due by when a delay or time to live ends */
     struct order mono;  /* … or a lease */
     struct resident_queue *dirty;
+    /* Brings into memory what is due but only in a store; may be NULL. */
+    void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
 };
 
 void resident_init(struct resident *r, const struct engine_ops *ops);
@@ -54,6 +56,7 @@ void resident_touch(struct resident_queue *rq); /* marks it dirty */
 void resident_settle(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
                      void *ctx);
 
+struct resident_queue *resident_queue_due(struct order_node *timer); /* of `wall` or `mono` */
 int64_t resident_next_due_ms(struct engine *e, struct instant now);
 struct engine_queue *resident_queue_find(struct engine *e, const char *name, size_t len);
 struct engine_queue *resident_queue_each(struct engine *e, size_t *at);

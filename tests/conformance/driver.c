@@ -122,6 +122,7 @@ static void recount(const char *q)
         lanes[s->slot].ready += s->state == MESSAGE_READY;
         lanes[s->slot].scheduled += s->state == MESSAGE_SCHEDULED;
         lanes[s->slot].leased += s->state == MESSAGE_LEASED;
+        lanes[s->slot].dead += s->state == MESSAGE_DEAD;
         if (s->state == MESSAGE_READY &&
             (lanes[s->slot].ready == 1 || s->ready_ms < lanes[s->slot].head_ms))
             lanes[s->slot].head_ms = s->ready_ms;
@@ -129,10 +130,12 @@ static void recount(const char *q)
     assert_int_equal(have.ready, by_state[MESSAGE_READY]);
     assert_int_equal(have.scheduled, by_state[MESSAGE_SCHEDULED]);
     assert_int_equal(have.leased, by_state[MESSAGE_LEASED]);
+    assert_int_equal(have.dead, by_state[MESSAGE_DEAD]);
     for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
         assert_int_equal(have.lanes[i].ready, lanes[i].ready);
         assert_int_equal(have.lanes[i].scheduled, lanes[i].scheduled);
         assert_int_equal(have.lanes[i].leased, lanes[i].leased);
+        assert_int_equal(have.lanes[i].dead, lanes[i].dead);
         if (lanes[i].ready)
             assert_int_equal(have.lanes[i].head_ms, lanes[i].head_ms);
     }
@@ -404,15 +407,23 @@ enum message_state state_of(const char *q, struct message_id id)
     return s ? s->state : MESSAGE_NEW;
 }
 
-uint32_t purge(const char *q, uint32_t max, uint64_t before_seq, bool *more)
+uint32_t purge(const char *q, uint32_t max, uint64_t before_seq)
 {
-    struct engine_op op = op_on(q, ENGINE_PURGE);
-    op.bulk.max = max;
-    op.bulk.before_seq = before_seq;
-    run(&op);
-    assert_int_equal(op.status, STATUS_OK);
-    *more = op.bulk.more;
-    return op.bulk.count;
+    uint32_t purged = 0;
+    struct list_cursor cursor = {0};
+    for (bool more = true; more;) {
+        struct engine_op op = op_on(q, ENGINE_PURGE);
+        op.bulk.max = max;
+        op.bulk.before_seq = before_seq;
+        op.bulk.cursor = cursor;
+        run(&op);
+        assert_int_equal(op.status, STATUS_OK);
+        assert_true(op.bulk.count <= max);
+        purged += op.bulk.count;
+        cursor = op.bulk.cursor;
+        more = op.bulk.more;
+    }
+    return purged;
 }
 
 uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit)

@@ -90,7 +90,7 @@ enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
 enum status cancel(const char *q, struct message_id id);
 const struct shown *get(const char *q, struct message_id id); /* NULL when not found */
 enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */
-uint32_t purge(const char *q, uint32_t max, uint64_t before_seq, bool *more);
+uint32_t purge(const char *q, uint32_t max, uint64_t before_seq); /* in asks of `max` at most */
 uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit);
 uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id *ids,
                    uint32_t id_count, uint32_t max, int slot);

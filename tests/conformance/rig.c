@@ -40,6 +40,7 @@ static void wait_for_wake(struct rig *r)
 static void open_engine(struct rig *r)
 {
     struct buf error = {0};
+    r->options.now = r->now;
     enum status s = engine_open(&r->options, 1, &r->engine, &error);
     if (s != STATUS_OK) {
         fprintf(stderr, "engine_open: %s: %s\n", status_name(s), buf_cstr(&error));

@@ -42,7 +42,7 @@ static void a_lease_runs_out_on_the_monotonic_clock(void **state)
     put(Q, "a", 1);
     struct shown a = claim_one(Q);
     jump_wall(3600000);
-    jump_wall(-7200000);
+    jump_wall(-3600000);
     assert_int_equal(claim(Q, 1), 0);
     assert_int_equal(view(Q)->leased, 1);
     assert_int_equal(engine_next_due_ms(d.rig.engine, d.rig.now), 10000);
@@ -52,8 +52,6 @@ static void a_lease_runs_out_on_the_monotonic_clock(void **state)
     sleep_ms(1);
     assert_int_equal(view(Q)->leased, 0);
     assert_int_equal(view(Q)->totals.lease_expired, 1);
-    if (view(Q)->ready == 0) /* a restart may have read the wall clock that went back */
-        jump_wall(7200000);
     struct shown again = claim_one(Q);
     assert_int_equal(again.id.seq, a.id.seq);
     assert_int_equal(again.attempts, 2);

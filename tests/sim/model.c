@@ -233,7 +233,8 @@ void model_redrive(struct model_queue *q, struct model_message *m, int slot, str
     assert(m->state == MESSAGE_DEAD);
     q->totals.redriven++;
     m->attempts = 0;
-    m->state = m->ready_ms <= now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
+    m->state = MESSAGE_READY;
+    m->ready_ms = m->ready_ms < now.wall_ms ? m->ready_ms : now.wall_ms;
     m->expire_ms = INT64_MAX;
     if (slot >= 0)
         m->slot = (uint8_t)slot;
@@ -307,7 +308,7 @@ struct queue_view model_view(const struct model_queue *q)
         v.scheduled += m->state == MESSAGE_SCHEDULED;
         v.leased += m->state == MESSAGE_LEASED;
         v.dead += m->state == MESSAGE_DEAD;
-        v.history += m->state == MESSAGE_DONE;
+        lane->dead += m->state == MESSAGE_DEAD;
         v.bytes += pending(m) ? m->bytes : 0;
     }
     return v;

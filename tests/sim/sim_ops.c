@@ -128,7 +128,7 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
         dedup = (size_t)snprintf(body + payload + metadata, 8, "k%d", d->dedup_key);
     size_t len = payload + metadata + dedup;
     d->body_hash = sim_hash(body, len);
-    d->bytes = (uint32_t)(payload + metadata + dedup);
+    d->bytes = (uint32_t)(payload + metadata);
 
     struct draft *real = &o->put[i].draft;
     *real = (struct draft){.body = mem_dup(body, len),

@@ -96,9 +96,12 @@ class Server:
     def start_refused(self):
         """For a server that must not start: its exit status, and what it said."""
         self.spawn()
-        status = self.process.wait(DEADLINE)
-        self.log.reader.join(DEADLINE)
-        return status, str(self.log)
+        try:
+            started = self.log.wait_for(LISTENING)
+            assert not started, f"triaged started:\n{self.log}"
+            return self.wait(), str(self.log)
+        finally:
+            self.end()
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from server import TRIAGE
+from wire import until
 
 DONE, REFUSED, USAGE, UNREACHED = 0, 1, 2, 3
 
@@ -171,6 +172,16 @@ def test_export_and_import_make_the_same_queue_again(shell, queue, tmp_path):
     assert facts(other.take(max=100)) == facts(queue.take(max=100))
 
 
+def test_dead_letters_can_be_exported_too(shell, queue):
+    queue.configure(max_attempts=1)
+    queue.put("poison")
+    queue.nack(queue.take_one(), reason="it broke")
+    queue.put("alive")
+    [line] = shell.ok("export", queue.name, "--dead").splitlines()
+    exported = json.loads(line)
+    assert (exported["payload"], exported["reason"]) == ("poison", "it broke")
+
+
 def test_import_reports_the_lines_that_were_refused(shell, queue, tmp_path):
     file = tmp_path / "mixed.ndjson"
     file.write_text('{"payload": 1}\n{"payload": 2, "priority": 99}\n\n{broken\n{"payload": 3}\n')
@@ -237,9 +248,6 @@ def test_bench_runs_and_reports(shell):
 
 
 # work: a command for every message.
-
-
-def until(condition):
 
 
 def finish(process, signum=signal.SIGINT):

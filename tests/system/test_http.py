@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from server import ROOT
-from wire import Connection, Queue, request_bytes
+from wire import Connection, Queue, request_bytes, until
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -170,6 +170,12 @@ def test_head_is_answered_like_get_without_a_body(api):
     assert api.get("/healthz").headers["content-length"] == head.headers["content-length"]
 
 
+def test_head_claims_nothing(api, queue):
+    queue.put("x")
+    assert api.request("HEAD", queue.path + "/messages").status == 405
+    assert queue.stats()["ready"] == 1
+
+
 def test_every_answer_carries_the_request_id_the_client_chose(api):
     named = api.request("GET", "/healthz", headers={"X-Request-Id": "order-42"})
     assert named.headers["x-request-id"] == "order-42"
@@ -201,8 +207,8 @@ def test_a_json_document_may_not_repeat_a_key(api, queue):
 
 
 def test_malformed_request(api):
-    answer = api.get("/v1/queues/a%zz")
-    assert answer.refusal in ((400, "malformed-request"), (422, "invalid-field"))
+    for target in ("/v1/queues?prefix=%zz", "/v1/queues?prefix=%ff", "/v1/queues?limit=%"):
+        assert api.request("GET", target).refusal == (400, "malformed-request"), target
 
 
 def test_receipt_missing(api, queue):
@@ -547,7 +553,7 @@ def test_draining_refuses_new_work_and_answers_waiting_claims(start):
     claim = request_bytes("POST", "/v1/queues/q/messages/claim", b'{"wait_seconds":60}')
     waiting.send(claim)
     probe = server.queue("q")
-    until(lambda: probe.stats()["waiting_consumers"] != 0)
+    until(lambda: probe.stats()["waiting_consumers"] == 1)
     probe.client.close()
     server.terminate()
     drained = waiting.answer()
@@ -618,7 +624,7 @@ def test_a_slow_answer_holds_back_the_quick_ones_behind_it(raw, queue):
     queue.configure()
     raw.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":30}')
              + request_bytes("GET", "/healthz", headers={"X-Request-Id": "behind"}))
-    until(lambda: queue.stats()["waiting_consumers"] != 0)
+    until(lambda: queue.stats()["waiting_consumers"] == 1)
     queue.put("now")
     assert raw.answer()["messages"][0]["payload"] == "now"
     assert raw.answer().headers["x-request-id"] == "behind"
@@ -758,7 +764,8 @@ def test_malformed_heads_are_refused_and_end_the_connection(raw, request_head):
 
 @pytest.mark.parametrize("request_head", [
     pytest.param(GET + b"A: " + b"b" * 20000 + b"\r\n\r\n", id="one long header"),
-    pytest.param(GET + b"".join(b"H%d: x\r\n" % i for i in range(200)) + b"\r\n", id="many headers"),
+    pytest.param(GET + b"".join(b"H%d: x\r\n" % i for i in range(200)) + b"\r\n",
+                 id="many headers"),
     pytest.param(b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", id="endless path"),
 ])
 def test_heads_that_are_too_large_are_refused(raw, request_head):
@@ -781,9 +788,9 @@ def test_a_consumer_that_hangs_up_while_waiting_leaves_the_message_unharmed(serv
     for _ in range(5):
         leaver = Connection(server.address)
         leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        until(lambda: queue.stats()["waiting_consumers"] != 0)
+        until(lambda: queue.stats()["waiting_consumers"] == 1)
         leaver.close()
-        until(lambda: queue.stats()["waiting_consumers"] != 1)
+        until(lambda: queue.stats()["waiting_consumers"] == 0)
     queue.put("x")
     message = queue.take_one(wait_seconds=30)
     assert message["attempt"] == 1
@@ -796,7 +803,7 @@ def test_a_hangup_that_races_with_the_message_does_not_lose_it(server, queue):
     for number in range(20):
         leaver = Connection(server.address)
         leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        until(lambda: queue.stats()["waiting_consumers"] != 0)
+        until(lambda: queue.stats()["waiting_consumers"] == 1)
         leaver.close()
         queue.put(str(number))
         message = queue.take_one(wait_seconds=30)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from wire import Queue
+from wire import Queue, until
 
 
 def shuffled_levels(each, seed=7):
@@ -112,7 +112,8 @@ def test_a_timeline_is_ordered_by_dequeue_at_however_long_past(queue):
     queue.configure(profile="timeline")
     now_ms = int(time.time() * 1000)
     times = {"yesterday": now_ms - 86_400_000, "epoch": 0, "negative": -5_000,
-             "long ago": -10_000_000_000, "a second ago": now_ms - 1000, "in a day": now_ms + 86_400_000}
+             "long ago": -10_000_000_000, "a second ago": now_ms - 1000,
+             "in a day": now_ms + 86_400_000}
     for payload, at in times.items():
         queue.put(payload, dequeue_at=at)
     queue.put("now")

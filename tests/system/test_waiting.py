@@ -5,7 +5,7 @@ import os
 import selectors
 
 from server import allow_many_files
-from wire import Connection, request_bytes
+from wire import Connection, request_bytes, until
 
 WAITING_COUNT = 10_000 if os.environ.get("TRIAGE_SOAK") else 1_000
 

@@ -149,7 +149,8 @@ class Client:
         if not self.connection:
             self.connection = Connection(self.address, self.deadline)
         try:
-            self.connection.send(request_bytes(method, with_query(path, query or {}), data, headers))
+            target = with_query(path, query or {})
+            self.connection.send(request_bytes(method, target, data, headers))
             answer = self.connection.answer(bodiless=method == "HEAD")
         except BaseException:
             self.close()

@@ -223,8 +223,8 @@ static void get_shape(struct reader *r, struct message *m)
     m->payload_len = (uint32_t)get_be(r, 4);
     m->metadata_len = (uint16_t)get_be(r, 2);
     m->dedup_len = (uint16_t)get_be(r, 2);
-    if (m->kind > PAYLOAD_BYTES || m->payload_len > PAYLOAD_MAX ||
-        m->metadata_len > METADATA_MAX || m->dedup_len > DEDUP_KEY_MAX)
+    if (m->kind > PAYLOAD_BYTES || m->payload_len > PAYLOAD_MAX || m->metadata_len > METADATA_MAX ||
+        m->dedup_len > DEDUP_KEY_MAX)
         r->ok = false;
     if (r->ok && expire_ms != 0)
         queue_expiry_set(NULL, m, expire_ms);
@@ -308,7 +308,8 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
     d->lease_until_ms = (int64_t)get_be(r, 8);
     d->lease_ms = (int64_t)get_be(r, 8);
     d->died_ms = (int64_t)get_be(r, 8);
-    /* After another boot the old deadline means nothing: the lease starts again. Late, never early. */
+    /* After another boot the old deadline means nothing: the lease starts again. Late, never early.
+     */
     if (now && boot != now->boot)
         d->lease_until_ms = now->mono_ms + d->lease_ms;
     size_t len = get_be(r, 2);
@@ -524,7 +525,6 @@ void record_put_counters(struct buf *out, const struct record_counters *c)
     memcpy(totals, &c->totals, sizeof(totals));
     put_be(out, FORMAT, 1);
     put_be(out, c->next_seq, 8);
-    put_be(out, (uint64_t)c->clock_ms, 8);
     put_be(out, c->cold_bytes, 8);
     put_be(out, TOTAL_COUNT, 1);
     for (size_t i = 0; i < TOTAL_COUNT; i++)
@@ -537,6 +537,7 @@ void record_put_counters(struct buf *out, const struct record_counters *c)
         put_be(out, l->cold_ready, 8);
         put_be(out, l->cold_scheduled, 8);
         put_be(out, l->dead, 8);
+        put_be(out, (uint64_t)l->clock_ms, 8);
         put_be(out, (uint64_t)l->low_ms, 8);
         put_be(out, l->low_seq, 8);
     }
@@ -549,7 +550,6 @@ bool record_get_counters(const char *data, size_t len, struct record_counters *c
     if (get_be(&r, 1) != FORMAT)
         return false;
     c->next_seq = get_be(&r, 8);
-    c->clock_ms = (int64_t)get_be(&r, 8);
     c->cold_bytes = get_be(&r, 8);
     uint64_t totals[TOTAL_COUNT] = {0};
     uint64_t count = get_be(&r, 1);
@@ -567,6 +567,7 @@ bool record_get_counters(const char *data, size_t len, struct record_counters *c
         l->cold_ready = get_be(&r, 8);
         l->cold_scheduled = get_be(&r, 8);
         l->dead = get_be(&r, 8);
+        l->clock_ms = (int64_t)get_be(&r, 8);
         l->low_ms = (int64_t)get_be(&r, 8);
         l->low_seq = get_be(&r, 8);
     }

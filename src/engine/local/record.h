@@ -83,13 +83,13 @@ struct record_lane {
     uint64_t cold_ready;
     uint64_t cold_scheduled;
     uint64_t dead;
-    int64_t low_ms; /* no cold message stands before this place */
+    int64_t clock_ms; /* up to which cold messages are counted as ready */
+    int64_t low_ms;   /* no cold message stands before this place */
     uint64_t low_seq;
 };
 
 struct record_counters {
     uint64_t next_seq;
-    int64_t clock_ms; /* up to which cold messages were counted as ready */
     uint64_t cold_bytes;
     struct queue_totals totals;
     struct record_lane lanes[LEVEL_COUNT_MAX];

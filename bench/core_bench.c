@@ -1,0 +1,253 @@
+/* What the core costs, through the memory engine: nanoseconds for a put, a claim, an ack and an
+ * idle sweep, while more and more messages wait, are scheduled or are leased. The bars: a claim
+ * among ten million costs at most 1.3 times one among a thousand, future-dated messages add at most
+ * a tenth, and a ready message with a 256-byte payload takes at most 459 bytes.
+ *
+ *   core_bench [MOST]     MOST: the largest number of waiting messages, 10000000 by default
+ *
+ * Exits with 1 when a bar is missed. */
+#include "base/mem.h"
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAYLOAD     256
+#define BATCH       1000
+#define ROUNDS      1000 /* batches of 100 timed for each figure */
+#define SWEEPS      20
+#define CLAIM_BATCH 100
+#define RATIO_BAR   1.3
+#define FUTURE_BAR  1.1
+#define MEMORY_BAR  459
+
+struct bench {
+    struct engine *engine;
+    struct engine_queue *queue;
+    struct instant now;
+};
+
+struct cost {
+    double put_ns, claim_ns, ack_ns, sweep_ns;
+};
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void ignore(struct engine_op *op)
+{
+    (void)op;
+}
+
+static void run(struct bench *b, struct engine_op *op)
+{
+    op->done = ignore;
+    op->queue = b->queue;
+    engine_submit(b->engine, op, b->now);
+    engine_flush(b->engine);
+    engine_poll(b->engine);
+    if (op->status != STATUS_OK)
+        abort();
+}
+
+static void open_bench(struct bench *b)
+{
+    struct buf error = {0};
+    struct engine_options options = {.kind = "memory"};
+    b->now = (struct instant){.wall_ms = 1750000000000, .mono_ms = 1000};
+    if (engine_open(&options, 1, &b->engine, &error) != STATUS_OK)
+        abort();
+    struct queue_config c;
+    if (!levels_profile("levels", &c))
+        abort();
+    c.visibility_ms = 1000000000;
+    struct engine_op op = {.verb = ENGINE_QUEUE_SET, .set = {.name = "bench", .config = &c}};
+    b->queue = NULL;
+    run(b, &op);
+    b->queue = op.queue;
+}
+
+static void close_bench(struct bench *b)
+{
+    engine_close(&b->engine, 1);
+    malloc_trim(0);
+}
+
+/* Puts `count` messages over all levels; returns nanoseconds for each, the making of bodies aside.
+ */
+static double put(struct bench *b, uint64_t count, int64_t delay_ms)
+{
+    static struct put_item items[BATCH];
+    double spent_ns = 0;
+    for (uint64_t done = 0; done < count;) {
+        uint32_t n = count - done < BATCH ? (uint32_t)(count - done) : BATCH;
+        for (uint32_t i = 0; i < n; i++) {
+            items[i].draft = (struct draft){.body = mem_zalloc(PAYLOAD),
+                                            .payload_len = PAYLOAD,
+                                            .ready_ms = READY_NOW,
+                                            .delay_ms = delay_ms,
+                                            .ttl_ms = TTL_DEFAULT};
+            items[i].draft.priority = (struct priority_ref){.kind = PRIORITY_NUMBER,
+                                                            .number = (int64_t)((done + i) % 10)};
+        }
+        struct engine_op op = {.verb = ENGINE_PUT, .put = {.items = items, .count = n}};
+        double started = now_ns();
+        run(b, &op);
+        spent_ns += now_ns() - started;
+        b->now.wall_ms++;
+        b->now.mono_ms++;
+        done += n;
+    }
+    return spent_ns / (double)count;
+}
+
+static struct settle_item claimed[CLAIM_BATCH];
+static uint32_t claimed_count;
+
+static void note_claim(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                       struct instant now)
+{
+    (void)op, (void)now;
+    struct settle_item *item = &claimed[claimed_count++];
+    item->id = message_identity(m, q->id);
+    memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
+}
+
+static uint32_t claim(struct bench *b)
+{
+    static struct plan plan;
+    struct policy policy;
+    const struct queue_config *c = &b->queue->config;
+    claimed_count = 0;
+    policy_init(&policy, c);
+    policy_plan(&policy, c, &b->queue->view, c->level_count - 1, CLAIM_BATCH, b->now.wall_ms,
+                &plan);
+    struct engine_op op = {
+        .verb = ENGINE_CLAIM, .visit = note_claim, .claim = {.plan = &plan, .lease_ms = -1}};
+    run(b, &op);
+    return op.claim.found;
+}
+
+static void ack(struct bench *b)
+{
+    struct engine_op op = {.verb = ENGINE_ACK,
+                           .settle = {.items = claimed, .count = claimed_count}};
+    run(b, &op);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), by_value);
+    return values[count / 2];
+}
+
+static void sweep(struct bench *b)
+{
+    struct engine_op op = {.verb = ENGINE_SWEEP, .sweep = {.max = 1000}};
+    run(b, &op);
+}
+
+/* Steady state: as many go as come. The median batch, so that a neighbour's noise is not the
+ * core's. */
+static struct cost measure(struct bench *b)
+{
+    static double puts[ROUNDS], claims[ROUNDS], acks[ROUNDS], sweeps[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        puts[i] = put(b, CLAIM_BATCH, 0);
+        double t0 = now_ns();
+        uint32_t n = claim(b);
+        double t1 = now_ns();
+        ack(b);
+        double t2 = now_ns();
+        for (int k = 0; k < SWEEPS; k++)
+            sweep(b);
+        double t3 = now_ns();
+        claims[i] = (t1 - t0) / n;
+        acks[i] = (t2 - t1) / n;
+        sweeps[i] = (t3 - t2) / SWEEPS;
+    }
+    return (struct cost){median(puts, ROUNDS), median(claims, ROUNDS), median(acks, ROUNDS),
+                         median(sweeps, ROUNDS)};
+}
+
+static size_t in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+static struct cost report(struct bench *b, const char *what)
+{
+    measure(b); /* warms up */
+    struct cost c = measure(b);
+    printf("%-34s %7.0f %7.0f %7.0f %7.0f\n", what, c.put_ns, c.claim_ns, c.ack_ns, c.sweep_ns);
+    fflush(stdout);
+    return c;
+}
+
+static int judge(const char *what, double have, double bar)
+{
+    printf("%-34s %7.2f  bar %.2f  %s\n", what, have, bar, have <= bar ? "kept" : "MISSED");
+    return have > bar;
+}
+
+static double fill_memory(struct bench *b, uint64_t waiting)
+{
+    size_t before = in_use();
+    put(b, waiting, 0);
+    return (double)(in_use() - before) / (double)waiting;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t most = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000;
+    uint64_t depths[] = {1000, most / 10, most};
+    struct cost costs[3];
+    double bytes = 0;
+    struct bench b;
+    printf("%-34s %7s %7s %7s %7s  ns/op\n", "", "put", "claim", "ack", "sweep");
+    for (int i = 0; i < 3; i++) {
+        char what[64];
+        open_bench(&b);
+        bytes = fill_memory(&b, depths[i]);
+        snprintf(what, sizeof(what), "%" PRIu64 " waiting", depths[i]);
+        costs[i] = report(&b, what);
+        close_bench(&b);
+    }
+
+    open_bench(&b);
+    put(&b, most / 10, 86400000);
+    put(&b, 1000, 0);
+    struct cost future = report(&b, "1000 waiting, most/10 scheduled");
+    close_bench(&b);
+
+    open_bench(&b);
+    put(&b, 100000, 0);
+    while (claim(&b) > 0)
+        continue;
+    put(&b, 1000, 0);
+    struct cost leased = report(&b, "1000 waiting, 100000 leased");
+    close_bench(&b);
+
+    int missed =
+        judge("claim, deepest against 1000", costs[2].claim_ns / costs[0].claim_ns, RATIO_BAR);
+    missed +=
+        judge("claim, future-dated against none", future.claim_ns / costs[0].claim_ns, FUTURE_BAR);
+    missed += judge("claim, leased against none", leased.claim_ns / costs[0].claim_ns, RATIO_BAR);
+    missed += judge("bytes of a ready message", bytes, MEMORY_BAR);
+    return missed > 0;
+}

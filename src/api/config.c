@@ -1,0 +1,369 @@
+#include "api/config.h"
+
+#include "api/fields.h"
+#include "api/levels_field.h"
+#include "base/limits.h"
+
+#include <stdio.h>
+
+#define COUNT_MAX       1000000000000000LL
+#define ATTEMPTS_MAX    10000
+#define HISTORY_SECONDS (366LL * 86400)
+#define CUSTOM          "custom"
+
+static const char *const backoff_names[] = {"none", "fixed", "exponential"};
+static const char *const scope_names[] = {"window", "live"};
+static const char *const expired_names[] = {"drop", "dead"};
+
+struct patch {
+    struct queue_config *config;
+    const char *queue;
+    bool has_levels;
+    bool has_default;
+    struct priority_ref default_priority;
+};
+
+static bool take_name(struct field *f, void *target)
+{
+    const struct patch *patch = target;
+    return json_is(f->value, patch->queue) ||
+           field_refuse(f, "cannot be changed; it is \"%s\".", patch->queue);
+}
+
+/* Done before all other fields, in profile_apply(). */
+static bool take_profile(struct field *f, void *target)
+{
+    (void)f;
+    (void)target;
+    return true;
+}
+
+static bool take_levels(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    patch->has_levels = true;
+    return levels_field_take(f, patch->config);
+}
+
+static bool take_policy(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    char name[16] = "";
+    if (f->value->type == JSON_STRING && f->value->len < sizeof(name))
+        memcpy(name, f->value->str, f->value->len);
+    if (policy_parse(name, &patch->config->policy))
+        return true;
+    return field_refuse(f, "must be \"strict\"; this version has no other.");
+}
+
+static bool take_default_priority(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    patch->has_default = true;
+    return field_priority(f, &patch->default_priority);
+}
+
+static bool take_paused(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    return field_bool(f, &patch->config->paused);
+}
+
+static bool take_visibility(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    return field_seconds(f, 0, LEASE_SECONDS_MAX, &patch->config->visibility_ms);
+}
+
+static bool take_max_attempts(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    int64_t max;
+    if (!field_i64(f, 1, ATTEMPTS_MAX, &max))
+        return false;
+    patch->config->max_attempts = (uint32_t)max;
+    return true;
+}
+
+static bool take_backoff(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    int choice;
+    if (!field_choice(f, backoff_names, 3, &choice))
+        return false;
+    config->backoff = (enum backoff)choice;
+    return true;
+}
+
+static bool take_backoff_base(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    return field_seconds(f, 0, DELAY_SECONDS_MAX, &config->backoff_base_ms);
+}
+
+static bool take_backoff_max(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    return field_seconds(f, 0, DELAY_SECONDS_MAX, &config->backoff_max_ms);
+}
+
+static bool take_backoff_jitter(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    return field_double(f, 0, 1, &config->backoff_jitter);
+}
+
+static bool take_retry(struct field *f, void *target)
+{
+    static const struct field_spec specs[] = {
+        FIELD("backoff", take_backoff),
+        FIELD("base_seconds", take_backoff_base),
+        FIELD("max_seconds", take_backoff_max),
+        FIELD("jitter", take_backoff_jitter),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct patch *patch = target;
+    return fields_object(f->doc, f->at, "/retry", &table, patch->config, f->problem);
+}
+
+static bool take_ttl(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    patch->config->ttl_ms = 0;
+    if (field_null(f))
+        return true;
+    if (!field_seconds(f, 0, TTL_SECONDS_MAX, &patch->config->ttl_ms))
+        return false;
+    return patch->config->ttl_ms > 0 || field_refuse(f, "must be more than 0, or null for none.");
+}
+
+static bool take_expired(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    int choice;
+    if (!field_choice(f, expired_names, 2, &choice))
+        return false;
+    patch->config->expired = (enum expired_fate)choice;
+    return true;
+}
+
+static bool take_dedup_window(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    return field_seconds(f, 0, TTL_SECONDS_MAX, &config->dedup_window_ms);
+}
+
+static bool take_dedup_scope(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    int choice;
+    if (!field_choice(f, scope_names, 2, &choice))
+        return false;
+    config->dedup_scope = (enum dedup_scope)choice;
+    return true;
+}
+
+static bool take_dedup(struct field *f, void *target)
+{
+    static const struct field_spec specs[] = {
+        FIELD("window_seconds", take_dedup_window),
+        FIELD("scope", take_dedup_scope),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct patch *patch = target;
+    return fields_object(f->doc, f->at, "/dedup", &table, patch->config, f->problem);
+}
+
+/* A count, or null for none, which is kept as 0. */
+static bool take_count(struct field *f, uint64_t *out)
+{
+    int64_t count = 0;
+    if (!field_null(f) && !field_i64(f, 1, COUNT_MAX, &count))
+        return false;
+    *out = (uint64_t)count;
+    return true;
+}
+
+static bool take_max_depth(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    return take_count(f, &patch->config->max_depth);
+}
+
+static bool take_max_bytes(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    return take_count(f, &patch->config->max_bytes);
+}
+
+static bool take_max_in_flight(struct field *f, void *target)
+{
+    (void)target;
+    return field_null(f) || field_refuse(f, "must be null; this version has no such limit.");
+}
+
+static bool take_history(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    return field_seconds(f, 0, HISTORY_SECONDS, &patch->config->history_ms);
+}
+
+static bool take_alert_dead(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    return take_count(f, &config->alert_dead_letters);
+}
+
+static bool take_alert_oldest(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    config->alert_oldest_ready_seconds = 0;
+    return field_null(f) || field_i64(f, 1, DELAY_SECONDS_MAX, &config->alert_oldest_ready_seconds);
+}
+
+static bool take_alert_webhook(struct field *f, void *target)
+{
+    struct queue_config *config = target;
+    const char *url;
+    size_t len;
+    config->alert_webhook[0] = '\0';
+    if (field_null(f))
+        return true;
+    if (!field_text(f, 8, sizeof(config->alert_webhook) - 1, &url, &len))
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)url[i] <= ' ' || url[i] == 0x7f)
+            return field_refuse(f, "must be a URL, without blanks in it.");
+    }
+    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        return field_refuse(f, "must be a URL that starts with http:// or https://.");
+    memcpy(config->alert_webhook, url, len);
+    config->alert_webhook[len] = '\0';
+    return true;
+}
+
+static bool take_alerts(struct field *f, void *target)
+{
+    static const struct field_spec specs[] = {
+        FIELD("dead_letters", take_alert_dead),
+        FIELD("oldest_ready_seconds", take_alert_oldest),
+        FIELD("webhook", take_alert_webhook),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct patch *patch = target;
+    return fields_object(f->doc, f->at, "/alerts", &table, patch->config, f->problem);
+}
+
+static const struct field_spec config_specs[] = {
+    FIELD("name", take_name),
+    FIELD("profile", take_profile),
+    FIELD("levels", take_levels),
+    FIELD("policy", take_policy),
+    FIELD("default_priority", take_default_priority),
+    FIELD("paused", take_paused),
+    FIELD("visibility_timeout_seconds", take_visibility),
+    FIELD("max_attempts", take_max_attempts),
+    FIELD("retry", take_retry),
+    FIELD("ttl_seconds", take_ttl),
+    FIELD("expired", take_expired),
+    FIELD("dedup", take_dedup),
+    FIELD("max_depth", take_max_depth),
+    FIELD("max_bytes", take_max_bytes),
+    FIELD("max_in_flight", take_max_in_flight),
+    FIELD("history_seconds", take_history),
+    FIELD("alerts", take_alerts),
+};
+static const struct field_table config_table = FIELD_TABLE(config_specs);
+
+/* Another profile brings its levels; for a new queue also its other defaults. */
+static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_config *config,
+                          struct problem *p)
+{
+    const struct json_token *t = json_get(doc, 0, "profile");
+    char name[sizeof(config->profile)] = "";
+    struct queue_config fresh;
+    if (!t || json_is(t, config->profile) || (json_is(t, CUSTOM) && json_get(doc, 0, "levels")))
+        return true;
+    if (t->type == JSON_STRING && t->len < sizeof(name))
+        memcpy(name, t->str, t->len);
+    if (!levels_profile(name, &fresh)) {
+        problem_set_field(p, "", "profile", 7);
+        return problem_set(
+            p, STATUS_INVALID_FIELD,
+            "profile must be \"levels\", \"tiers\", \"environments\" or \"timeline\"; "
+            "for levels of your own give `levels`.");
+    }
+    if (is_new) {
+        *config = fresh;
+        return true;
+    }
+    memcpy(config->profile, fresh.profile, sizeof(config->profile));
+    memcpy(config->levels, fresh.levels, sizeof(config->levels));
+    config->level_count = fresh.level_count;
+    config->default_rank = fresh.default_rank;
+    config->policy = fresh.policy;
+    return true;
+}
+
+/* Levels that are those of the profile leave it its name: what GET shows can be PUT back. */
+static void profile_name(struct queue_config *config)
+{
+    struct queue_config plain;
+    if (levels_profile(config->profile, &plain) && levels_field_same(&plain, config))
+        return;
+    snprintf(config->profile, sizeof(config->profile), CUSTOM);
+}
+
+static bool default_apply(const struct patch *patch, const char *old_name, struct problem *p)
+{
+    struct queue_config *config = patch->config;
+    struct priority_ref ref = {.kind = PRIORITY_NAME};
+    snprintf(ref.name, sizeof(ref.name), "%s", old_name);
+    bool given = patch->has_default && patch->default_priority.kind != PRIORITY_DEFAULT;
+    int rank = levels_resolve(config, given ? &patch->default_priority : &ref);
+    if (given && rank < 0) {
+        problem_set_field(p, "", "default_priority", 16);
+        return problem_set(p, STATUS_UNKNOWN_PRIORITY,
+                           "default_priority must be the number or the name of one of the levels.");
+    }
+    config->default_rank = (uint8_t)(rank >= 0 ? rank : (config->level_count - 1) / 2);
+    return true;
+}
+
+static bool patch_apply(const struct json_doc *doc, const char *queue, bool is_new,
+                        struct queue_config *config, struct problem *p)
+{
+    struct patch patch = {.config = config, .queue = queue};
+    if (!profile_apply(doc, is_new, config, p))
+        return false;
+    char old_default[LEVEL_NAME_MAX + 1];
+    memcpy(old_default, config->levels[config->default_rank].name, sizeof(old_default));
+    if (!fields_object(doc, 0, "", &config_table, &patch, p))
+        return false;
+    if (patch.has_levels)
+        profile_name(config);
+    if (config->backoff == BACKOFF_EXPONENTIAL &&
+        config->backoff_max_ms < config->backoff_base_ms) {
+        problem_set_field(p, "/retry", "max_seconds", 11);
+        return problem_set(p, STATUS_INVALID_FIELD,
+                           "retry.max_seconds must not be below retry.base_seconds.");
+    }
+    return default_apply(&patch, old_default, p);
+}
+
+bool config_patch(const char *text, size_t len, const char *queue, bool is_new,
+                  struct queue_config *config, struct problem *p)
+{
+    struct queue_config next = *config;
+    struct json_doc doc;
+    json_init(&doc);
+    bool ok = json_parse(&doc, text, len, 1024);
+    if (!ok)
+        problem_set(p, STATUS_MALFORMED_JSON, "%s", doc.error);
+    else
+        ok = patch_apply(&doc, queue, is_new, &next, p);
+    json_fini(&doc);
+    if (ok)
+        *config = next;
+    return ok;
+}

@@ -1,0 +1,14 @@
+/* The `levels` of a configuration. Private to config.c. */
+#ifndef TRIAGE_API_LEVELS_FIELD_H
+#define TRIAGE_API_LEVELS_FIELD_H
+
+#include "api/fields.h"
+#include "core/levels.h"
+
+/* Replaces the levels of `config` by those of the field; false with the problem set. */
+bool levels_field_take(struct field *f, struct queue_config *config);
+
+/* Whether both have the same levels: names, numbers and weights, in order. */
+bool levels_field_same(const struct queue_config *a, const struct queue_config *b);
+
+#endif

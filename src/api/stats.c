@@ -1,0 +1,97 @@
+#include "api/stats.h"
+
+#include "api/call.h"
+#include "api/encode.h"
+
+#include <stdlib.h>
+
+void stats_row(const struct queue_facts *facts, struct queue_row *row)
+{
+    const struct queue_view *view = &facts->queue->view;
+    *row = (struct queue_row){
+        .paused = facts->queue->config.paused,
+        .ready = view->ready,
+        .scheduled = view->scheduled,
+        .leased = view->leased,
+        .dead = view->dead,
+        .bytes = view->bytes,
+        .waiting = facts->waiting_consumers,
+        .oldest_ms = facts->oldest_ready_ms > 0 ? (uint64_t)facts->oldest_ready_ms : 0,
+        .totals = view->totals,
+    };
+    memcpy(row->name, facts->queue->name, sizeof(row->name));
+}
+
+static int row_compare(const void *a, const void *b)
+{
+    const struct queue_row *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+void stats_rows_sort(struct queue_row *rows, size_t count)
+{
+    if (count > 1)
+        qsort(rows, count, sizeof(rows[0]), row_compare);
+}
+
+static void put_count(struct buf *out, const char *name, uint64_t count)
+{
+    buf_puts(out, name);
+    buf_put_u64(out, count);
+}
+
+static void put_totals(struct buf *out, const struct queue_totals *t)
+{
+    put_count(out, ",\"totals\":{\"enqueued\":", t->enqueued);
+    put_count(out, ",\"claimed\":", t->claimed);
+    put_count(out, ",\"acked\":", t->acked);
+    put_count(out, ",\"nacked\":", t->nacked);
+    put_count(out, ",\"lease_expired\":", t->lease_expired);
+    put_count(out, ",\"expired\":", t->expired);
+    put_count(out, ",\"dead\":", t->dead);
+    put_count(out, ",\"deduplicated\":", t->deduplicated);
+    put_count(out, ",\"redelivered\":", t->redelivered);
+    put_count(out, ",\"cancelled\":", t->cancelled);
+    buf_putc(out, '}');
+}
+
+void stats_put(struct buf *out, const struct queue_facts *facts)
+{
+    const struct queue_config *config = &facts->queue->config;
+    struct queue_row row;
+    stats_row(facts, &row);
+    buf_lit(out, "{\"depth_by_priority\":{");
+    for (int i = 0; i < config->level_count; i++) {
+        const struct level *level = &config->levels[i];
+        if (i > 0)
+            buf_putc(out, ',');
+        encode_priority_key(out, level);
+        put_count(out, ":", facts->queue->view.lanes[level->slot].ready);
+    }
+    put_count(out, "},\"ready\":", row.ready);
+    put_count(out, ",\"scheduled\":", row.scheduled);
+    put_count(out, ",\"in_flight\":", row.leased);
+    put_count(out, ",\"dlq_depth\":", row.dead);
+    put_count(out, ",\"oldest_message_age_seconds\":", row.oldest_ms / 1000);
+    put_count(out, ",\"waiting_consumers\":", row.waiting);
+    put_count(out, ",\"bytes\":", row.bytes);
+    buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
+    put_totals(out, &row.totals);
+    buf_putc(out, '}');
+}
+
+static void stats_show(struct request *r, const struct queue_facts *facts)
+{
+    stats_put(&call_of(r)->out, facts);
+}
+
+static void stats_finish(struct call *c)
+{
+    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+}
+
+void stats_get(struct call *c)
+{
+    c->request.show_queue = stats_show;
+    call_submit(c, REQUEST_QUEUE, stats_finish);
+}

@@ -1,0 +1,29 @@
+/* What is known of queues, as numbers. Private to src/api. */
+#ifndef TRIAGE_API_STATS_H
+#define TRIAGE_API_STATS_H
+
+#include "base/buf.h"
+#include "base/limits.h"
+#include "broker/broker.h"
+
+#include <stdint.h>
+
+/* A copy of what a queue shows, for lists that are put in order later. */
+struct queue_row {
+    char name[QUEUE_NAME_MAX + 1];
+    uint64_t paused; /* 0 or 1 */
+    uint64_t ready;
+    uint64_t scheduled;
+    uint64_t leased;
+    uint64_t dead;
+    uint64_t bytes;
+    uint64_t waiting;
+    uint64_t oldest_ms; /* 0: none */
+    struct queue_totals totals;
+};
+
+void stats_row(const struct queue_facts *facts, struct queue_row *row);
+void stats_rows_sort(struct queue_row *rows, size_t count); /* by name */
+void stats_put(struct buf *out, const struct queue_facts *facts);
+
+#endif

@@ -1,0 +1,268 @@
+#include "engine/local/commit.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct lane_out {
+    struct group *first, **last; /* done, not yet taken */
+    uint64_t done;               /* number of the last one */
+};
+
+struct commit {
+    struct store *store;
+    enum durability durability;
+    int64_t interval_ms;
+    void (*wake)(void *ctx, uint32_t shard);
+    void *wake_ctx;
+    pthread_t thread;
+
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t work, progress;
+    struct group *first, **last;
+    struct lane_out *out;
+    uint32_t shard_count;
+    bool stopping;
+    enum status failed;
+    struct buf failure;
+    uint64_t groups, commit_us;
+};
+
+static void fail_locked(struct commit *c, enum status status, const char *text, size_t len)
+{
+    if (c->failed)
+        return;
+    c->failed = status;
+    buf_put(&c->failure, text, len);
+}
+
+/* Writes a list of groups; the last write carries the sync for all of them. */
+static enum status write_groups(struct commit *c, struct group *list, struct buf *error)
+{
+    struct group *last = NULL;
+    enum status status = STATUS_OK;
+    for (struct group *g = list; g; g = g->next) {
+        if (store_batch_count(g->batch) > 0)
+            last = g;
+    }
+    for (struct group *g = list; g && last && !status; g = g->next) {
+        if (store_batch_count(g->batch) == 0)
+            continue;
+        bool sync = g == last && c->durability == DURABILITY_FSYNC;
+        status = store_write(c->store, g->batch, sync, error);
+        if (g == last)
+            break;
+    }
+    return status;
+}
+
+static void hand_out(struct commit *c, struct group *list, enum status status)
+{
+    while (list) {
+        struct group *g = list;
+        struct lane_out *out = &c->out[g->shard];
+        list = g->next;
+        g->next = NULL;
+        g->status = status;
+        *out->last = g;
+        out->last = &g->next;
+        out->done = g->number;
+        c->groups++;
+    }
+    pthread_cond_broadcast(&c->progress);
+}
+
+static void wake_shards(struct commit *c, uint64_t shards)
+{
+    for (uint32_t i = 0; i < c->shard_count; i++) {
+        if (shards >> (i & 63) & 1)
+            c->wake(c->wake_ctx, i);
+    }
+}
+
+/* Waits for work, at most until the next periodic sync. Called and returns with the mutex. */
+static void await_work(struct commit *c, int64_t sync_at_ms)
+{
+    if (c->durability != DURABILITY_INTERVAL) {
+        while (!c->first && !c->stopping)
+            pthread_cond_wait(&c->work, &c->mutex);
+        return;
+    }
+    struct timespec until = {sync_at_ms / 1000, sync_at_ms % 1000 * 1000000};
+    while (!c->first && !c->stopping) {
+        if (pthread_cond_timedwait(&c->work, &c->mutex, &until) != 0)
+            return;
+    }
+}
+
+static int64_t mono_ms(void)
+{
+    return (int64_t)(clock_mono_us() / 1000);
+}
+
+/* Commits what is waiting; called and returns with the mutex. */
+static void commit_waiting(struct commit *c)
+{
+    struct group *list = c->first;
+    c->first = NULL;
+    c->last = &c->first;
+    enum status status = c->failed;
+    pthread_mutex_unlock(&c->mutex);
+
+    struct buf error = {0};
+    uint64_t shards = 0, started_us = clock_mono_us();
+    for (const struct group *g = list; g; g = g->next)
+        shards |= 1ULL << (g->shard & 63);
+    if (!status)
+        status = write_groups(c, list, &error);
+    uint64_t took_us = clock_mono_us() - started_us;
+
+    pthread_mutex_lock(&c->mutex);
+    if (status)
+        fail_locked(c, status, error.data, error.len);
+    c->commit_us += took_us;
+    hand_out(c, list, status);
+    pthread_mutex_unlock(&c->mutex);
+    buf_fini(&error);
+    wake_shards(c, shards);
+    pthread_mutex_lock(&c->mutex);
+}
+
+static void sync_now(struct commit *c)
+{
+    struct buf error = {0};
+    pthread_mutex_unlock(&c->mutex);
+    enum status status = store_sync(c->store, &error);
+    pthread_mutex_lock(&c->mutex);
+    if (status)
+        fail_locked(c, status, error.data, error.len);
+    buf_fini(&error);
+}
+
+static void *commit_main(void *arg)
+{
+    struct commit *c = arg;
+    int64_t look_at_ms = 0, sync_at_ms = mono_ms() + c->interval_ms;
+    pthread_mutex_lock(&c->mutex);
+    while (!c->stopping || c->first) {
+        await_work(c, sync_at_ms);
+        if (c->first)
+            commit_waiting(c);
+        int64_t now_ms = mono_ms();
+        if (c->durability == DURABILITY_INTERVAL && now_ms >= sync_at_ms && !c->failed) {
+            sync_now(c);
+            sync_at_ms = mono_ms() + c->interval_ms;
+        }
+        if (now_ms >= look_at_ms) {
+            store_space_look(c->store);
+            look_at_ms = now_ms + 50;
+        }
+    }
+    if (!c->failed && c->durability != DURABILITY_FSYNC)
+        sync_now(c);
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+struct commit *commit_start(struct store *store, const struct engine_options *options,
+                            uint32_t shard_count)
+{
+    struct commit *c = mem_zalloc(sizeof(*c));
+    c->store = store;
+    c->durability = options->durability;
+    c->interval_ms = options->sync_interval_ms;
+    c->wake = options->wake;
+    c->wake_ctx = options->wake_ctx;
+    c->shard_count = shard_count;
+    c->last = &c->first;
+    c->out = mem_zalloc(shard_count * sizeof(*c->out));
+    for (uint32_t i = 0; i < shard_count; i++)
+        c->out[i].last = &c->out[i].first;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->work, &attr);
+    pthread_cond_init(&c->progress, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&c->thread, NULL, commit_main, c) != 0)
+        abort();
+    return c;
+}
+
+void commit_stop(struct commit *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->stopping = true;
+    pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->thread, NULL);
+    for (uint32_t i = 0; i < c->shard_count; i++)
+        assert(!c->out[i].first);
+    pthread_cond_destroy(&c->work);
+    pthread_cond_destroy(&c->progress);
+    pthread_mutex_destroy(&c->mutex);
+    buf_fini(&c->failure);
+    free(c->out);
+    free(c);
+}
+
+void commit_submit(struct commit *c, struct group *g)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool idle = !c->first;
+    g->next = NULL;
+    *c->last = g;
+    c->last = &g->next;
+    if (idle)
+        pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+struct group *commit_take(struct commit *c, uint32_t shard)
+{
+    pthread_mutex_lock(&c->mutex);
+    struct lane_out *out = &c->out[shard];
+    struct group *list = out->first;
+    out->first = NULL;
+    out->last = &out->first;
+    pthread_mutex_unlock(&c->mutex);
+    return list;
+}
+
+void commit_wait(struct commit *c, uint32_t shard, uint64_t number)
+{
+    pthread_mutex_lock(&c->mutex);
+    while (c->out[shard].done < number)
+        pthread_cond_wait(&c->progress, &c->mutex);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+bool commit_failure(struct commit *c, struct buf *detail, enum status *status)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool failed = c->failed != STATUS_OK;
+    if (failed) {
+        *status = c->failed;
+        buf_put(detail, c->failure.data, c->failure.len);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return failed;
+}
+
+void commit_fail(struct commit *c, const char *detail)
+{
+    pthread_mutex_lock(&c->mutex);
+    fail_locked(c, STATUS_ENGINE_UNAVAILABLE, detail, strlen(detail));
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void commit_counters(struct commit *c, uint64_t *groups, uint64_t *commit_us)
+{
+    pthread_mutex_lock(&c->mutex);
+    *groups = c->groups;
+    *commit_us = c->commit_us;
+    pthread_mutex_unlock(&c->mutex);
+}

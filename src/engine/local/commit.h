@@ -1,0 +1,41 @@
+/* The commit thread: groups in, durable groups out. While it writes and syncs one
+ * lot, the shards apply and fill the next; however many groups are waiting when
+ * it comes back share one sync.
+ *
+ *   shard:   apply apply apply | apply apply apply apply | …
+ *   commit:                    | write write fdatasync   | write fdatasync …
+ *
+ * After an error it writes nothing more: every later group comes back failed. */
+#ifndef TRIAGE_ENGINE_LOCAL_COMMIT_H
+#define TRIAGE_ENGINE_LOCAL_COMMIT_H
+
+#include "engine/engine.h"
+#include "engine/local/store.h"
+
+/* What one shard submitted between two flushes. The shard's until committed, and again after. */
+struct group {
+    struct group *next;
+    uint32_t shard;
+    uint64_t number; /* per shard, from 1 on */
+    struct store_batch *batch;
+    struct engine_op *first, **last;
+    uint32_t op_count;
+    enum status status;
+};
+
+struct commit;
+
+struct commit *commit_start(struct store *store, const struct engine_options *options,
+                            uint32_t shard_count);
+void commit_stop(struct commit *c); /* every group was taken back */
+
+void commit_submit(struct commit *c, struct group *g);       /* takes it */
+struct group *commit_take(struct commit *c, uint32_t shard); /* done groups in order, or NULL */
+void commit_wait(struct commit *c, uint32_t shard, uint64_t number); /* until that group is done */
+
+/* Words for the first failure; false while all is well. Any thread. */
+bool commit_failure(struct commit *c, struct buf *detail, enum status *status);
+void commit_fail(struct commit *c, const char *detail); /* damage was read: stop writing */
+void commit_counters(struct commit *c, uint64_t *groups, uint64_t *commit_us);
+
+#endif

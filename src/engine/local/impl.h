@@ -1,0 +1,129 @@
+/* Private to engine/local: what its files share.
+ *
+ *   local.c    the engine: submit, flush, poll; what is written for each move
+ *   tail.c     messages that are only in the store: refill, recall, spill, sweep
+ *   recover.c  from the store to queues in memory, at start
+ *   commit.c   the thread that makes groups durable
+ *   store.c    RocksDB
+ *   record.c   bytes
+ *
+ * A message's record is written once, when it is put, and deleted once. It is hot
+ * when the message stays in memory from then on, and cold when it joined a tail. A
+ * message that was delivered or moved is `touched`: it has a small state record,
+ * and is always in memory (perhaps without its body). So what is only in the store
+ * is cold, untouched and pending; or dead; or history.
+ *
+ * The store lags behind memory by the groups under way. Three things follow:
+ *   1. A message that joins a tail stays in limbo, in memory, until its group is
+ *      committed; a refill looks there too.
+ *   2. A refill never looks before the lane's bound, where records may be on their
+ *      way out. Where one behind the bound was deleted, it waits for that group first.
+ *   3. Every other read of the store waits for what is under way, if that is cold. */
+#ifndef TRIAGE_ENGINE_LOCAL_IMPL_H
+#define TRIAGE_ENGINE_LOCAL_IMPL_H
+
+#include "engine/local/commit.h"
+#include "engine/local/record.h"
+#include "engine/local/store.h"
+#include "engine/resident.h"
+
+#include <stdatomic.h>
+
+struct local_shared {
+    struct store *store;
+    struct commit *commit;
+    atomic_uint next_queue_id;
+    uint32_t shard_count;
+    uint64_t memory_limit; /* per shard */
+    uint64_t boot;
+};
+
+struct limbo {
+    struct message *message; /* owned; NULL once it was taken back to memory */
+    uint64_t group;
+};
+
+/* A dedup key whose change is under way. */
+struct dedup_pending {
+    uint64_t group;
+    uint64_t seq;
+    bool dropped;
+    uint32_t key_len;
+    char *key;
+};
+
+struct local_queue {
+    struct local *local;
+    struct resident_queue *rq;
+    bool pending; /* in the list of queues with something under way */
+    struct local_queue *next_pending;
+    bool changed;        /* its counters are to be written */
+    uint64_t cold_bytes; /* of all cold, untouched messages */
+    /* First in, first out; entries before `*_first` are gone. */
+    struct limbo *limbo;
+    uint32_t limbo_first, limbo_count, limbo_cap;
+    struct dedup_pending *dedup;
+    uint32_t dedup_first, dedup_count, dedup_cap;
+    /* Sequence numbers of messages recalled for the present op. */
+    uint64_t *guests;
+    uint32_t guest_count, guest_cap;
+};
+
+struct cold_put {
+    struct message_id id;
+    size_t offset, len; /* in cold_values */
+};
+
+struct local {
+    struct resident r; /* first */
+    struct local_shared *shared;
+    uint32_t shard;
+    struct instant now; /* of the present op */
+    struct group *open; /* being filled */
+    struct local_queue *pending;
+    uint64_t submitted;         /* number of the last group handed to the commit thread */
+    uint64_t finished;          /* … and of the last one taken back */
+    uint64_t cold_group;        /* the last group with cold records */
+    uint64_t refill_group;      /* the last group that a refill must wait for */
+    struct cold_put *cold_puts; /* of the open group, written sorted: cheaper for a skip list */
+    uint32_t cold_count, cold_cap;
+    struct buf cold_values;
+    struct buf scratch;
+};
+
+extern const struct queue_backing local_backing;
+
+/* local.c */
+struct local_queue *local_queue_of(struct queue *q);
+struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
+                                    const struct queue_config *config);
+struct message_id local_id(const struct queue *q, const struct message *m);
+void local_pend(struct local_queue *lq);
+uint64_t local_group(struct local *l); /* number of the open group */
+void local_delete_hot(struct local *l, struct queue *q, const struct message *m);
+void local_write_cold(struct local *l, struct queue *q, const struct message *m);
+void local_settle_store(struct local *l, uint64_t up_to); /* waits until that group is committed */
+void local_read_cold(struct local *l);                    /* … until all cold records are */
+void local_damage(struct local *l, const char *what);
+
+/* tail.c */
+bool tail_admit(struct queue *q, uint8_t slot);
+void tail_limbo_add(struct local_queue *lq, struct message *m);
+void tail_limbo_release(struct local_queue *lq, uint64_t group);
+void tail_spill(struct queue *q, uint8_t slot);
+void tail_refill(struct queue *q, uint8_t slot, struct instant now);
+uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms);
+void tail_recall(struct queue *q, const struct message_id *id);
+void tail_body(struct queue *q, struct message *m);
+void tail_dismiss_guests(struct local_queue *lq);
+void tail_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
+void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now);
+void tail_purge(struct local_queue *lq, struct engine_op *op, struct instant now);
+void tail_expire(struct resident_queue *rq, uint32_t max, struct instant now);
+void tail_expiry_start(struct local_queue *lq); /* finds when the first one expires */
+
+/* recover.c */
+MUST_USE enum status local_recover(struct local *shards[], uint32_t shard_count, struct instant now,
+                                   struct buf *error);
+
+#endif

@@ -1,0 +1,436 @@
+#include "engine/local/store.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <rocksdb/c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define MIB (1024ULL * 1024)
+
+struct store {
+    char *dir;
+    int lock_fd;
+    rocksdb_t *db;
+    rocksdb_column_family_handle_t *families[2];
+    rocksdb_options_t *db_options;
+    rocksdb_options_t *family_options[2];
+    rocksdb_cache_t *cache;
+    rocksdb_compactionfilter_t *filter;
+    rocksdb_writeoptions_t *write_sync, *write_nosync;
+    rocksdb_readoptions_t *read;
+    uint64_t disk_reserve;
+    atomic_ullong space_free;
+};
+
+struct store_batch {
+    rocksdb_writebatch_t *writes;
+};
+
+struct store_iter {
+    rocksdb_iterator_t *it;
+    rocksdb_readoptions_t *read;
+    struct key upper; /* RocksDB borrows it */
+};
+
+/* The directory */
+
+static enum status refuse(struct buf *error, const char *what, const char *path)
+{
+    buf_printf(error, "%s %s: %s", what, path, strerror(errno));
+    return STATUS_ENGINE_UNAVAILABLE;
+}
+
+static enum status lock_directory(struct store *s, struct buf *error)
+{
+    char path[4096];
+    if (mkdir(s->dir, 0750) < 0 && errno != EEXIST)
+        return refuse(error, "cannot create", s->dir);
+    snprintf(path, sizeof(path), "%s/LOCK", s->dir);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+    if (s->lock_fd < 0)
+        return refuse(error, "cannot open", path);
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return STATUS_OK;
+    if (errno != EWOULDBLOCK)
+        return refuse(error, "cannot lock", path);
+    buf_printf(error, "%s is in use by another triaged; stop it or choose another directory",
+               s->dir);
+    return STATUS_ENGINE_UNAVAILABLE;
+}
+
+static bool write_format(const char *dir, const char *path)
+{
+    char temp[4096 + 8];
+    snprintf(temp, sizeof(temp), "%s.new", path);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return false;
+    bool ok = dprintf(fd, "%d\n", STORE_FORMAT) > 0 && fsync(fd) == 0;
+    ok = close(fd) == 0 && ok && rename(temp, path) == 0;
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ok = ok && dir_fd >= 0 && fsync(dir_fd) == 0;
+    if (dir_fd >= 0)
+        close(dir_fd);
+    return ok;
+}
+
+static enum status check_format(const char *dir, struct buf *error)
+{
+    char path[4096], text[32] = "";
+    snprintf(path, sizeof(path), "%s/FORMAT", dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT)
+        return refuse(error, "cannot open", path);
+    if (fd < 0)
+        return write_format(dir, path) ? STATUS_OK : refuse(error, "cannot write", path);
+    ssize_t got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    char *end;
+    long format = got > 0 ? strtol(text, &end, 10) : 0;
+    if (format == STORE_FORMAT)
+        return STATUS_OK;
+    if (format > STORE_FORMAT)
+        buf_printf(error, "%s has format %ld, and this triaged knows up to %d; use a newer triaged",
+                   dir, format, STORE_FORMAT);
+    else
+        buf_printf(error, "%s does not hold a format number; is %s a data directory?", path, dir);
+    return STATUS_ENGINE_UNAVAILABLE;
+}
+
+/* Options */
+
+/* Drops what nobody will ask for again: dedup keys and history past their time. */
+static unsigned char drop_outdated(void *state, int level, const char *key, size_t key_len,
+                                   const char *value, size_t value_len, char **new_value,
+                                   size_t *new_len, unsigned char *changed)
+{
+    (void)state, (void)level, (void)new_value, (void)new_len, (void)changed;
+    const int64_t slack_ms = 60000; /* clocks are set back by less than this, or oddly */
+    int64_t until_ms;
+    if (key_len == 0 || (key[0] != KEY_DEDUP && key[0] != KEY_HISTORY) ||
+        !record_whole_until(value, value_len, &until_ms) || until_ms == INT64_MAX)
+        return 0;
+    return until_ms + slack_ms < clock_now().wall_ms;
+}
+
+static void nothing_to_free(void *state)
+{
+    (void)state;
+}
+
+static const char *filter_name(void *state)
+{
+    (void)state;
+    return "triage.outdated";
+}
+
+static rocksdb_options_t *common_options(uint64_t buffer_bytes)
+{
+    rocksdb_options_t *o = rocksdb_options_create();
+    rocksdb_options_set_write_buffer_size(o, buffer_bytes);
+    rocksdb_options_set_max_write_buffer_number(o, 3);
+    rocksdb_options_set_target_file_size_base(o, buffer_bytes);
+    rocksdb_options_set_max_bytes_for_level_base(o, buffer_bytes * 4);
+    rocksdb_options_set_level0_file_num_compaction_trigger(o, 4);
+    rocksdb_options_set_paranoid_checks(o, 1);
+    rocksdb_options_set_compression(o, rocksdb_no_compression);
+    return o;
+}
+
+static void set_table(struct store *s, rocksdb_options_t *o, bool bloom)
+{
+    rocksdb_block_based_table_options_t *t = rocksdb_block_based_options_create();
+    rocksdb_block_based_options_set_block_cache(t, s->cache);
+    rocksdb_block_based_options_set_cache_index_and_filter_blocks(t, 1);
+    rocksdb_block_based_options_set_block_size(t, 16 * 1024);
+    if (bloom)
+        rocksdb_block_based_options_set_filter_policy(t, rocksdb_filterpolicy_create_bloom(10));
+    rocksdb_options_set_block_based_table_factory(o, t);
+    rocksdb_block_based_options_destroy(t);
+}
+
+static void make_options(struct store *s, uint64_t disk_bytes)
+{
+    /* On a small disk everything is smaller, so that the log and a compaction fit beside the data.
+     */
+    uint64_t buffer = disk_bytes / 32;
+    buffer = buffer > 64 * MIB ? 64 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
+    s->cache = rocksdb_cache_create_lru(32 * MIB);
+    s->filter = rocksdb_compactionfilter_create(NULL, nothing_to_free, drop_outdated, filter_name);
+
+    rocksdb_options_t *db = s->db_options = common_options(buffer);
+    rocksdb_options_set_create_if_missing(db, 1);
+    rocksdb_options_set_create_missing_column_families(db, 1);
+    rocksdb_options_set_max_total_wal_size(db, buffer * 4);
+    rocksdb_options_set_allow_concurrent_memtable_write(db, 0); /* a vector takes one writer */
+    /* A torn tail is a crash and is cut off; damage before the tail is refused and named. */
+    rocksdb_options_set_wal_recovery_mode(db, rocksdb_tolerate_corrupted_tail_records_recovery);
+    rocksdb_options_set_max_background_jobs(db, 2);
+    rocksdb_options_set_bytes_per_sync(db, 1 * MIB);
+    rocksdb_options_set_keep_log_file_num(db, 3);
+    rocksdb_options_set_max_open_files(db, 1000);
+    rocksdb_options_set_stats_dump_period_sec(db, 0);
+
+    rocksdb_options_t *hot = s->family_options[STORE_HOT] = common_options(buffer);
+    rocksdb_options_set_memtable_vector_rep(hot);
+    set_table(s, hot, false);
+
+    rocksdb_options_t *cold = s->family_options[STORE_COLD] = common_options(buffer);
+    rocksdb_options_set_compaction_filter(cold, s->filter);
+    set_table(s, cold, true);
+}
+
+/* The error is RocksDB's own sentence; it names the file. */
+static enum status failure(char *message, struct buf *error)
+{
+    buf_puts(error, message);
+    bool full = strstr(message, "No space left") != NULL;
+    rocksdb_free(message);
+    return full ? STATUS_STORAGE_FULL : STATUS_ENGINE_UNAVAILABLE;
+}
+
+static enum status open_db(struct store *s, struct buf *error)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/store", s->dir);
+    const char *names[] = {"default", "cold"};
+    const rocksdb_options_t *options[] = {s->family_options[0], s->family_options[1]};
+    char *message = NULL;
+    s->db =
+        rocksdb_open_column_families(s->db_options, path, 2, names, options, s->families, &message);
+    return message ? failure(message, error) : STATUS_OK;
+}
+
+void store_space_look(struct store *s)
+{
+    struct statvfs fs;
+    if (statvfs(s->dir, &fs) == 0)
+        atomic_store(&s->space_free, (uint64_t)fs.f_bavail * fs.f_frsize);
+}
+
+enum status store_open(const char *dir, uint64_t disk_reserve, struct store **out,
+                       struct buf *error)
+{
+    struct store *s = mem_zalloc(sizeof(*s));
+    s->dir = mem_dup(dir, strlen(dir));
+    s->lock_fd = -1;
+    enum status status = lock_directory(s, error);
+    if (!status)
+        status = check_format(dir, error);
+    struct statvfs fs;
+    if (!status && statvfs(dir, &fs) < 0)
+        status = refuse(error, "cannot look at", dir);
+    if (status) {
+        store_close(s);
+        return status;
+    }
+    uint64_t disk_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
+    uint64_t share = disk_bytes / 4 < 256 * MIB ? disk_bytes / 4 : 256 * MIB;
+    s->disk_reserve = disk_reserve ? disk_reserve : share;
+    store_space_look(s);
+    make_options(s, disk_bytes);
+    s->write_nosync = rocksdb_writeoptions_create();
+    s->write_sync = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_set_sync(s->write_sync, 1);
+    s->read = rocksdb_readoptions_create();
+    status = open_db(s, error);
+    if (status) {
+        store_close(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void store_close(struct store *s)
+{
+    for (int i = 0; i < 2; i++) {
+        if (s->families[i])
+            rocksdb_column_family_handle_destroy(s->families[i]);
+    }
+    if (s->db)
+        rocksdb_close(s->db);
+    for (int i = 0; i < 2; i++) {
+        if (s->family_options[i])
+            rocksdb_options_destroy(s->family_options[i]);
+    }
+    if (s->db_options)
+        rocksdb_options_destroy(s->db_options);
+    if (s->cache)
+        rocksdb_cache_destroy(s->cache);
+    if (s->filter)
+        rocksdb_compactionfilter_destroy(s->filter);
+    if (s->write_sync)
+        rocksdb_writeoptions_destroy(s->write_sync);
+    if (s->write_nosync)
+        rocksdb_writeoptions_destroy(s->write_nosync);
+    if (s->read)
+        rocksdb_readoptions_destroy(s->read);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    free(s->dir);
+    free(s);
+}
+
+enum status store_space(struct store *s)
+{
+    return atomic_load_explicit(&s->space_free, memory_order_relaxed) < s->disk_reserve
+               ? STATUS_STORAGE_FULL
+               : STATUS_OK;
+}
+
+uint64_t store_space_free(struct store *s)
+{
+    return atomic_load(&s->space_free);
+}
+
+/* Batches */
+
+struct store_batch *store_batch_new(void)
+{
+    struct store_batch *b = mem_alloc(sizeof(*b));
+    b->writes = rocksdb_writebatch_create();
+    return b;
+}
+
+void store_batch_free(struct store_batch *b)
+{
+    if (!b)
+        return;
+    rocksdb_writebatch_destroy(b->writes);
+    free(b);
+}
+
+uint32_t store_batch_count(const struct store_batch *b)
+{
+    return (uint32_t)rocksdb_writebatch_count(b->writes);
+}
+
+void store_put(struct store *s, struct store_batch *b, enum store_family f, const struct key *k,
+               const struct buf *value)
+{
+    rocksdb_writebatch_put_cf(b->writes, s->families[f], k->bytes, k->len, value ? value->data : "",
+                              value ? value->len : 0);
+}
+
+void store_delete(struct store *s, struct store_batch *b, enum store_family f, const struct key *k)
+{
+    rocksdb_writebatch_delete_cf(b->writes, s->families[f], k->bytes, k->len);
+}
+
+void store_delete_once(struct store *s, struct store_batch *b, enum store_family f,
+                       const struct key *k)
+{
+    rocksdb_writebatch_singledelete_cf(b->writes, s->families[f], k->bytes, k->len);
+}
+
+/* The first key behind all that start with the prefix. Prefixes begin with a letter, so that the
+ * carry always ends inside. */
+static struct key key_behind(const struct key *prefix)
+{
+    struct key k = *prefix;
+    while ((unsigned char)k.bytes[k.len - 1] == 0xff)
+        k.len--;
+    k.bytes[k.len - 1]++;
+    return k;
+}
+
+void store_delete_prefix(struct store *s, struct store_batch *b, enum store_family f,
+                         const struct key *prefix)
+{
+    struct key end = key_behind(prefix);
+    rocksdb_writebatch_delete_range_cf(b->writes, s->families[f], prefix->bytes, prefix->len,
+                                       end.bytes, end.len);
+}
+
+enum status store_write(struct store *s, struct store_batch *b, bool sync, struct buf *error)
+{
+    char *message = NULL;
+    rocksdb_write(s->db, sync ? s->write_sync : s->write_nosync, b->writes, &message);
+    return message ? failure(message, error) : STATUS_OK;
+}
+
+enum status store_sync(struct store *s, struct buf *error)
+{
+    char *message = NULL;
+    rocksdb_flush_wal(s->db, 1, &message);
+    return message ? failure(message, error) : STATUS_OK;
+}
+
+/* Reading */
+
+bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,
+               bool *damaged)
+{
+    char *message = NULL;
+    rocksdb_pinnableslice_t *slice =
+        rocksdb_get_pinned_cf(s->db, s->read, s->families[f], k->bytes, k->len, &message);
+    if (message) {
+        *damaged = true;
+        rocksdb_free(message);
+        return false;
+    }
+    if (!slice)
+        return false;
+    size_t len;
+    const char *data = rocksdb_pinnableslice_value(slice, &len);
+    buf_clear(value);
+    buf_put(value, data, len);
+    rocksdb_pinnableslice_destroy(slice);
+    return true;
+}
+
+struct store_iter *store_iter_open(struct store *s, enum store_family f, const struct key *prefix,
+                                   const struct key *from)
+{
+    struct store_iter *it = mem_alloc(sizeof(*it));
+    it->upper = key_behind(prefix);
+    it->read = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_iterate_upper_bound(it->read, it->upper.bytes, it->upper.len);
+    rocksdb_readoptions_set_fill_cache(it->read, 0);
+    it->it = rocksdb_create_iterator_cf(s->db, it->read, s->families[f]);
+    const struct key *start = from ? from : prefix;
+    rocksdb_iter_seek(it->it, start->bytes, start->len);
+    return it;
+}
+
+bool store_iter_valid(const struct store_iter *it)
+{
+    return rocksdb_iter_valid(it->it);
+}
+
+void store_iter_next(struct store_iter *it)
+{
+    rocksdb_iter_next(it->it);
+}
+
+const char *store_iter_key(const struct store_iter *it, size_t *len)
+{
+    return rocksdb_iter_key(it->it, len);
+}
+
+const char *store_iter_value(const struct store_iter *it, size_t *len)
+{
+    return rocksdb_iter_value(it->it, len);
+}
+
+bool store_iter_close(struct store_iter *it, struct buf *error)
+{
+    char *message = NULL;
+    rocksdb_iter_get_error(it->it, &message);
+    if (message)
+        failure(message, error);
+    rocksdb_iter_destroy(it->it);
+    rocksdb_readoptions_destroy(it->read);
+    free(it);
+    return message == NULL;
+}

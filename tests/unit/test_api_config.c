@@ -1,0 +1,167 @@
+#include "api/config.h"
+#include "base/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static struct queue_config config;
+static struct problem problem;
+
+static void fresh(const char *profile)
+{
+    assert_true(levels_profile(profile, &config));
+}
+
+static bool patch(const char *text, bool is_new)
+{
+    problem = (struct problem){0};
+    return config_patch(text, strlen(text), "q", is_new, &config, &problem);
+}
+
+static void a_patch_changes_what_it_names_and_nothing_else(void **state)
+{
+    (void)state;
+    fresh("levels");
+    assert_true(patch("{\"max_attempts\":7,\"retry\":{\"backoff\":\"exponential\","
+                      "\"base_seconds\":0.5},\"ttl_seconds\":60,\"max_depth\":10,"
+                      "\"dedup\":{\"scope\":\"live\"},\"paused\":true}",
+                      true));
+    assert_int_equal(config.max_attempts, 7);
+    assert_int_equal(config.backoff, BACKOFF_EXPONENTIAL);
+    assert_int_equal(config.backoff_base_ms, 500);
+    assert_int_equal(config.backoff_max_ms, 300000);
+    assert_int_equal(config.ttl_ms, 60000);
+    assert_int_equal(config.max_depth, 10);
+    assert_int_equal(config.dedup_scope, DEDUP_LIVE);
+    assert_true(config.paused);
+    assert_true(patch("{\"ttl_seconds\":null,\"max_depth\":null}", false));
+    assert_int_equal(config.ttl_ms, 0);
+    assert_int_equal(config.max_depth, 0);
+    assert_int_equal(config.max_attempts, 7);
+    assert_string_equal(config.profile, "levels");
+}
+
+static void a_profile_brings_its_defaults_only_to_a_new_queue(void **state)
+{
+    (void)state;
+    fresh("levels");
+    assert_true(patch("{\"profile\":\"tiers\"}", true));
+    assert_int_equal(config.visibility_ms, 300000);
+    assert_int_equal(config.level_count, 5);
+    fresh("levels");
+    assert_true(patch("{\"profile\":\"tiers\"}", false));
+    assert_int_equal(config.visibility_ms, 30000);
+    assert_int_equal(config.level_count, 5);
+    assert_string_equal(config.profile, "tiers");
+    assert_string_equal(config.levels[config.default_rank].name, "NORMAL");
+}
+
+static void levels_make_a_custom_profile(void **state)
+{
+    (void)state;
+    fresh("levels");
+    assert_true(patch("{\"levels\":[{\"name\":\"red\",\"weight\":2.5},{\"name\":\"amber\"},"
+                      "{\"name\":\"green\",\"number\":4}]}",
+                      true));
+    assert_string_equal(config.profile, "custom");
+    assert_int_equal(config.level_count, 3);
+    assert_int_equal(config.default_rank, 1);
+    assert_true(config.levels[0].weight == 2.5);
+    assert_true(config.levels[1].weight == 1);
+    assert_true(config.levels[2].has_number);
+    assert_true(patch("{\"levels\":[{\"name\":\"green\"},{\"name\":\"amber\"}]}", false));
+    assert_string_equal(config.levels[config.default_rank].name, "amber");
+    assert_true(patch("{\"default_priority\":\"green\"}", false));
+    assert_int_equal(config.default_rank, 0);
+}
+
+/* What GET shows can be PUT back, and changes nothing. */
+static void every_profile_survives_the_way_out_and_back(void **state)
+{
+    (void)state;
+    for (const char *const *name = levels_profile_names(); *name; name++) {
+        struct buf first = {0}, second = {0};
+        fresh(*name);
+        config.history_ms = 1500;
+        config.alert_dead_letters = 3;
+        config_put(&first, "q", &config);
+        fresh("levels");
+        assert_true(patch(buf_cstr(&first), true));
+        assert_string_equal(config.profile, *name);
+        config_put(&second, "q", &config);
+        assert_string_equal(buf_cstr(&first), buf_cstr(&second));
+        buf_fini(&first);
+        buf_fini(&second);
+    }
+}
+
+static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state)
+{
+    static const struct {
+        const char *text, *field;
+    } bad[] = {
+        {"{\"profile\":\"nonsense\"}", "/profile"},
+        {"{\"profile\":\"custom\"}", "/profile"},
+        {"{\"profile\":5}", "/profile"},
+        {"{\"policy\":\"weighted\"}", "/policy"},
+        {"{\"name\":\"other\"}", "/name"},
+        {"{\"max_attempts\":0}", "/max_attempts"},
+        {"{\"visibility_timeout_seconds\":43201}", "/visibility_timeout_seconds"},
+        {"{\"levels\":[]}", "/levels"},
+        {"{\"levels\":{}}", "/levels"},
+        {"{\"levels\":[{\"name\":\"a\"},{\"name\":\"a\"}]}", "/levels"},
+        {"{\"levels\":[{\"name\":\"1\"},{\"name\":\"x\",\"number\":1}]}", "/levels"},
+        {"{\"levels\":[{\"name\":\"a\"},{}]}", "/levels/1/name"},
+        {"{\"levels\":[{\"name\":\"a\",\"weight\":0}]}", "/levels/0/weight"},
+        {"{\"levels\":[{\"name\":\"a\",\"age_after_seconds\":5}]}", "/levels/0/age_after_seconds"},
+        {"{\"levels\":[{\"name\":\"a\\n\"}]}", "/levels/0/name"},
+        {"{\"levels\":[5]}", "/levels/0"},
+        {"{\"retry\":{\"backoff\":\"often\"}}", "/retry/backoff"},
+        {"{\"retry\":{\"jitter\":1.5}}", "/retry/jitter"},
+        {"{\"retry\":{\"backoff\":\"exponential\",\"base_seconds\":9,\"max_seconds\":1}}",
+         "/retry/max_seconds"},
+        {"{\"retry\":3}", "/retry"},
+        {"{\"ttl_seconds\":0}", "/ttl_seconds"},
+        {"{\"expired\":\"burn\"}", "/expired"},
+        {"{\"dedup\":{\"scope\":\"ever\"}}", "/dedup/scope"},
+        {"{\"max_depth\":0}", "/max_depth"},
+        {"{\"max_in_flight\":5}", "/max_in_flight"},
+        {"{\"history_seconds\":-1}", "/history_seconds"},
+        {"{\"alerts\":{\"webhook\":\"ftp://host/x\"}}", "/alerts/webhook"},
+        {"{\"alerts\":{\"webhook\":\"http://host/a b\"}}", "/alerts/webhook"},
+        {"{\"paused\":1}", "/paused"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        fresh("levels");
+        struct queue_config before = config;
+        assert_false(patch(bad[i].text, true));
+        assert_int_equal(problem.status, STATUS_INVALID_FIELD);
+        assert_string_equal(problem.field, bad[i].field);
+        assert_memory_equal(&before, &config, sizeof(config));
+    }
+    assert_false(patch("{\"default_priority\":77}", true));
+    assert_int_equal(problem.status, STATUS_UNKNOWN_PRIORITY);
+    assert_false(patch("{\"retry\":{\"base\":1}}", true));
+    assert_int_equal(problem.status, STATUS_UNKNOWN_FIELD);
+    assert_string_equal(problem.field, "/retry/base");
+    assert_false(patch("{\"retry\"", true));
+    assert_int_equal(problem.status, STATUS_MALFORMED_JSON);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_patch_changes_what_it_names_and_nothing_else),
+        cmocka_unit_test(a_profile_brings_its_defaults_only_to_a_new_queue),
+        cmocka_unit_test(levels_make_a_custom_profile),
+        cmocka_unit_test(every_profile_survives_the_way_out_and_back),
+        cmocka_unit_test(what_is_not_allowed_names_its_field_and_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("api config", tests, NULL, NULL);
+}
