@@ -19,6 +19,7 @@
 #define PAYLOAD     256
 #define BATCH       1000
 #define ROUNDS      1000 /* batches of 100 timed for each figure */
+#define REPEATS     4    /* the least of their medians counts: the machine has other work */
 #define SWEEPS      20
 #define CLAIM_BATCH 100
 #define RATIO_BAR   1.3
@@ -190,10 +191,21 @@ static size_t in_use(void)
     return m.uordblks + m.hblkhd;
 }
 
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 static struct cost report(struct bench *b, const char *what)
 {
-    measure(b); /* warms up */
     struct cost c = measure(b);
+    for (int i = 0; i < REPEATS; i++) {
+        struct cost again = measure(b);
+        c.put_ns = least(c.put_ns, again.put_ns);
+        c.claim_ns = least(c.claim_ns, again.claim_ns);
+        c.ack_ns = least(c.ack_ns, again.ack_ns);
+        c.sweep_ns = least(c.sweep_ns, again.sweep_ns);
+    }
     printf("%-34s %7.0f %7.0f %7.0f %7.0f\n", what, c.put_ns, c.claim_ns, c.ack_ns, c.sweep_ns);
     fflush(stdout);
     return c;

@@ -93,6 +93,8 @@ static bool batch_from_json(struct call *c, struct problem *p)
     static const struct field_table table = FIELD_TABLE(specs);
     struct json_doc *doc = &c->api->doc;
     uint32_t list = 0;
+    if (c->http->body_len == 0)
+        return problem_set(p, STATUS_MALFORMED_JSON, "The body is empty; send a JSON object.");
     if (!json_parse(doc, c->http->body, c->http->body_len, BATCH_TOKENS_MAX))
         return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
     if (!fields_object(doc, 0, "", &table, &list, p))
@@ -126,7 +128,7 @@ static bool line_next(const char **at, const char *end, const char **line, size_
 
 static bool batch_from_lines(struct call *c, struct problem *p)
 {
-    const char *at = c->http->body, *end = at + c->http->body_len, *line;
+    const char *at = c->http->body, *end = at ? at + c->http->body_len : NULL, *line;
     size_t len;
     uint32_t count = 0;
     while (count <= ENQUEUE_BATCH_MAX && line_next(&at, end, &line, &len))

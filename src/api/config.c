@@ -51,7 +51,7 @@ static bool take_policy(struct field *f, void *target)
     char name[16] = "";
     if (f->value->type == JSON_STRING && f->value->len < sizeof(name))
         memcpy(name, f->value->str, f->value->len);
-    if (policy_parse(name, &patch->config->policy))
+    if (strlen(name) == f->value->len && policy_parse(name, &patch->config->policy))
         return true;
     return field_refuse(f, "must be \"strict\"; this version has no other.");
 }
@@ -286,7 +286,7 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
         return true;
     if (t->type == JSON_STRING && t->len < sizeof(name))
         memcpy(name, t->str, t->len);
-    if (!levels_profile(name, &fresh)) {
+    if (strlen(name) != t->len || !levels_profile(name, &fresh)) {
         problem_set_field(p, "", "profile", 7);
         return problem_set(
             p, STATUS_INVALID_FIELD,

@@ -310,7 +310,8 @@ bool enqueue_from_bytes(const char *payload, size_t len, const char *query, size
     enqueue_init(&e);
     bool ok = query_take(&e, query, query_len, scratch, p);
     if (ok) {
-        body_from(&e, payload, len, utf8_valid(payload, len) ? PAYLOAD_TEXT : PAYLOAD_BYTES);
+        bool text = len == 0 || utf8_valid(payload, len);
+        body_from(&e, payload, len, text ? PAYLOAD_TEXT : PAYLOAD_BYTES);
         *draft = e.draft;
     }
     if (e.parsed)

@@ -65,6 +65,8 @@ static bool enqueue_json(struct call *c, struct problem *p)
     struct json_doc *doc = &c->api->doc;
     const struct http_request *req = c->http;
     static const struct field_table none = {NULL, 0};
+    if (req->body_len == 0)
+        return problem_set(p, STATUS_MALFORMED_JSON, "The body is empty; send a JSON object.");
     if (!json_parse(doc, req->body, req->body_len, MESSAGE_TOKENS_MAX))
         return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
     return (req->query_len == 0 ||

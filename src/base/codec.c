@@ -7,6 +7,8 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 void base64_put(struct buf *out, const void *data, size_t len)
 {
     const unsigned char *from = data;
+    if (len == 0)
+        return;
     buf_reserve(out, (len + 2) / 3 * 4);
     char *to = out->data + out->len;
     for (; len >= 3; from += 3, len -= 3) {

@@ -412,6 +412,8 @@ static void yajl_complain(struct json_parser *p, size_t at)
 {
     unsigned char *text = yajl_get_error(p->handle, 0, NULL, 0);
     int len = (int)strcspn((char *)text, "\n");
+    if (len > 0 && text[len - 1] == '.')
+        len--;
     parse_fail(p, "%.*s at byte %zu", len, (char *)text, at);
     yajl_free_error(p->handle, text);
 }

@@ -8,8 +8,10 @@
 #ifndef TRIAGE_BROKER_BROKER_H
 #define TRIAGE_BROKER_BROKER_H
 
+#include "base/inbox.h"
 #include "engine/engine.h"
 
+#include <stdatomic.h>
 #include <uv.h>
 
 struct broker;
@@ -76,14 +78,12 @@ struct request {
     /* Private. */
     struct broker_port *port;
     struct shard *shard;
+    struct dispatcher *dispatcher;
+    struct inbox_node mail;
     struct request *next, *prev;
-    int64_t deadline_ms;
-    struct plan *plan;
-    uint64_t before_seq;
-    uint64_t ticket;
-    double credit;
-    uint8_t stage;
-    bool hung_up;
+    struct work *work;
+    uint32_t stage;
+    _Atomic bool hung_up;
 };
 
 struct broker_options {
@@ -120,7 +120,9 @@ void broker_hangup(struct request *r);
  * `drained` is called when nothing is under way and everything is durable. */
 void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), void *ctx);
 
-void broker_close(struct broker *b); /* all shards drained and their loops closed */
+/* Closes what the broker has on this loop, from its thread, so that the loop can end. */
+void broker_close_handles(struct broker *b, uv_loop_t *loop);
+void broker_close(struct broker *b); /* all shards drained and their loops ended */
 
 /* Any thread. */
 enum status broker_health(struct broker *b, struct buf *detail);

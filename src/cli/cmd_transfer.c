@@ -8,7 +8,6 @@
 #include "cli/progress.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +33,7 @@ struct import {
 static void import_fail(struct import *im, int64_t line, const char *why)
 {
     im->failed++;
+    progress_wipe(&im->progress);
     cli_complain("line %" PRId64 ": %s", line, why);
 }
 
@@ -209,7 +209,7 @@ static int import_run(const struct cli *cli, const char *queue, FILE *file)
     json_init(&im->line);
     progress_init(&im->progress, true, sized ? (int64_t)st.st_size : 0);
     int status = import_file(im, file);
-    progress_fini(&im->progress);
+    progress_wipe(&im->progress);
     import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
@@ -323,7 +323,7 @@ static int export_run(const struct cli *cli, const char *queue, bool dead, FILE 
     do {
         status = export_page(&ex);
     } while (status == CLI_DONE && ex.after.len > 0);
-    progress_fini(&ex.progress);
+    progress_wipe(&ex.progress);
     call_fini(&ex.call);
     buf_fini(&ex.lines);
     buf_fini(&ex.after);

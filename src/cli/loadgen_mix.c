@@ -64,12 +64,13 @@ static void idle_begin(struct mix *m)
     }
 }
 
-/* Sends at once: the refiller has a connection of its own. */
+/* Sends at once: the refiller has a connection of its own. It goes on while the run drains; less
+ * than one batch stays owed at the end. */
 static void refill(struct mix *m, uint32_t claimed)
 {
     struct loadgen_run *run = m->run;
     m->owed += claimed;
-    if (!m->refiller_idle || m->owed < run->config->enqueue_batch || run->phase == LOADGEN_DRAIN)
+    if (!m->refiller_idle || m->owed < run->config->enqueue_batch)
         return;
     m->owed -= run->config->enqueue_batch;
     m->refiller_idle = false;

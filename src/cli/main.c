@@ -3,6 +3,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,10 +171,22 @@ static int run(int argc, char **argv, const struct cli *cli)
     return CLI_USAGE;
 }
 
+/* Someone may have closed them; without this a pipe or a socket could take their numbers. */
+static void open_standard_fds(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     const char *from_env = getenv("TRIAGE_SERVER");
     struct cli cli = {.server = from_env && *from_env ? from_env : SERVER_DEFAULT};
+    open_standard_fds();
     argc = take_globals(argc, argv, &cli);
     if (argc < 0) {
         cli_complain("--server needs a value");

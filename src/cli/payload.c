@@ -1,11 +1,11 @@
 #include "cli/payload.h"
 
+#include "base/codec.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <unistd.h>
-
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 bool payload_read(const char *path, struct buf *out)
 {
@@ -24,41 +24,6 @@ bool payload_read(const char *path, struct buf *out)
         close(fd);
     errno = error;
     return n == 0;
-}
-
-static void put_base64(struct buf *out, const char *data, size_t len)
-{
-    buf_reserve(out, (len + 2) / 3 * 4);
-    for (size_t i = 0; i < len; i += 3) {
-        size_t left = len - i;
-        uint32_t bits = (uint32_t)(unsigned char)data[i] << 16;
-        if (left > 1)
-            bits |= (uint32_t)(unsigned char)data[i + 1] << 8;
-        if (left > 2)
-            bits |= (unsigned char)data[i + 2];
-        char text[4] = {alphabet[bits >> 18], alphabet[bits >> 12 & 63],
-                        left > 1 ? alphabet[bits >> 6 & 63] : '=',
-                        left > 2 ? alphabet[bits & 63] : '='};
-        buf_put(out, text, sizeof(text));
-    }
-}
-
-/* Only what our own server wrote comes here, so whatever is not of the alphabet ends it. */
-static void get_base64(struct buf *out, const char *text, size_t len)
-{
-    uint32_t bits = 0;
-    int have = 0;
-    for (size_t i = 0; i < len; i++) {
-        const char *at = text[i] ? strchr(alphabet, text[i]) : NULL;
-        if (at == NULL)
-            return;
-        bits = bits << 6 | (uint32_t)(at - alphabet);
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            buf_putc(out, (char)(bits >> have & 0xff));
-        }
-    }
 }
 
 void member_put(struct buf *json, const char *name)
@@ -104,8 +69,16 @@ void payload_put(struct buf *json, const char *data, size_t len)
     }
     member_put(json, "payload_base64");
     buf_putc(json, '"');
-    put_base64(json, data, len);
+    base64_put(json, data, len);
     buf_putc(json, '"');
+}
+
+static void put_decoded(struct buf *out, const struct json_token *base64)
+{
+    size_t len;
+    buf_reserve(out, base64_room(base64->len));
+    if (base64_decode(base64->str, base64->len, out->data + out->len, &len))
+        out->len += len;
 }
 
 void payload_get(const struct json_doc *doc, uint32_t message, struct buf *out)
@@ -113,7 +86,7 @@ void payload_get(const struct json_doc *doc, uint32_t message, struct buf *out)
     const struct json_token *bytes = json_get(doc, message, "payload_base64");
     const struct json_token *payload = json_get(doc, message, "payload");
     if (bytes != NULL && bytes->type == JSON_STRING)
-        get_base64(out, bytes->str, bytes->len);
+        put_decoded(out, bytes);
     else if (payload != NULL && payload->type == JSON_STRING)
         buf_put(out, payload->str, payload->len);
     else if (payload != NULL)

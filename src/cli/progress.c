@@ -46,7 +46,7 @@ void progress_update(struct progress *p, int64_t bytes, int64_t messages)
     fflush(stderr);
 }
 
-void progress_fini(struct progress *p)
+void progress_wipe(const struct progress *p)
 {
     if (p->shown && p->drawn_us != 0)
         fputs("\r\x1b[K", stderr);

@@ -1,5 +1,5 @@
 /* A progress bar on standard error, drawn only on a terminal and at most ten
- * times a second. It wipes itself away at the end. */
+ * times a second. */
 #ifndef TRIAGE_CLI_PROGRESS_H
 #define TRIAGE_CLI_PROGRESS_H
 
@@ -17,6 +17,6 @@ struct progress {
 
 void progress_init(struct progress *p, bool wanted, int64_t bytes_total);
 void progress_update(struct progress *p, int64_t bytes, int64_t messages); /* totals so far */
-void progress_fini(struct progress *p);
+void progress_wipe(const struct progress *p); /* until the next update */
 
 #endif

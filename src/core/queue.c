@@ -620,6 +620,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     if (q->backing)
         q->backing->changed(q, m);
     item->state = MESSAGE_LEASED;
+    item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;
 }
 

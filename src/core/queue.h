@@ -40,6 +40,7 @@ struct settle_item {
     enum status status;
     enum message_state state; /* after a success */
     int64_t lease_until_ms;   /* EXTEND: wall clock */
+    uint8_t slot;             /* EXTEND: its level */
 };
 
 struct queue;

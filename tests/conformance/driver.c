@@ -140,8 +140,8 @@ static void recount(const char *q)
             assert_int_equal(have.lanes[i].head_ms, lanes[i].head_ms);
     }
     const struct queue_totals *t = &have.totals;
-    assert_int_equal(t->enqueued, have.ready + have.scheduled + have.leased + have.dead +
-                                      t->acked + t->expired + t->cancelled);
+    assert_int_equal(t->enqueued, have.ready + have.scheduled + have.leased + have.dead + t->acked +
+                                      t->expired + t->cancelled);
 }
 
 static void check_all(void)
@@ -257,7 +257,9 @@ static struct draft draft_of(const char *q, struct spec s)
         .dedup_len = s.dedup ? (uint16_t)strlen(s.dedup) : 0,
         .ready_ms = s.has_ready_at ? s.ready_at_ms : READY_NOW,
         .delay_ms = s.delay_ms,
-        .ttl_ms = s.ttl_ms == 0 ? TTL_DEFAULT : s.ttl_ms < 0 ? 0 : s.ttl_ms,
+        .ttl_ms = s.ttl_ms == 0  ? TTL_DEFAULT
+                  : s.ttl_ms < 0 ? 0
+                                 : s.ttl_ms,
         .priority = {.kind = PRIORITY_NAME},
     };
     buf_puts(&body, s.payload ? s.payload : "");

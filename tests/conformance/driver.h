@@ -49,15 +49,15 @@ struct spec {
 struct driver {
     struct rig rig;
     const char *variant;
-    bool restarts_always; /* after each op that changes something */
-    bool checks;          /* recount the queue after each op; off for large ones */
+    bool restarts_always;          /* after each op that changes something */
+    bool checks;                   /* recount the queue after each op; off for large ones */
     struct shown shown[SHOWN_MAX]; /* by the last op */
     uint32_t shown_count;
 };
 extern struct driver d;
 
 /* Runs the tests on every engine there is; returns what main returns. */
-#define driver_main(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), false)
+#define driver_main(tests)       driver_run((tests), sizeof(tests) / sizeof((tests)[0]), false)
 #define driver_main_files(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), true)
 int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only);
 
@@ -88,7 +88,7 @@ enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const c
 enum status release(const char *q, const struct shown *s);
 enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
 enum status cancel(const char *q, struct message_id id);
-const struct shown *get(const char *q, struct message_id id); /* NULL when not found */
+const struct shown *get(const char *q, struct message_id id);     /* NULL when not found */
 enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */
 uint32_t purge(const char *q, uint32_t max, uint64_t before_seq); /* in asks of `max` at most */
 uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit);

@@ -52,7 +52,8 @@ static void open_engine(struct rig *r)
 void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit)
 {
     *r = (struct rig){
-        .now = {.wall_ms = 1750000000000, .mono_ms = 5000000},
+        /* 2050: a store may throw away in the background what the real clock says has run out. */
+        .now = {.wall_ms = 2524608000000, .mono_ms = 5000000},
         .options = {.kind = kind,
                     .durability = durability,
                     .sync_interval_ms = 20,

@@ -30,7 +30,8 @@ void rig_fini(struct rig *r); /* closes; the folder is gone */
 void rig_reopen(struct rig *r); /* close and open again on the same data */
 bool rig_durable(const struct rig *r);
 
-/* Submits the ops as one group and returns when each is done. Their `done` and `user` are the rig's. */
+/* Submits the ops as one group and returns when each is done. Their `done` and `user` are the
+ * rig's. */
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count);
 void rig_run_one(struct rig *r, struct engine_op *op);
 

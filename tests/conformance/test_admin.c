@@ -109,8 +109,9 @@ static void a_list_shows_every_message_once(void **state)
     for (int rank = 0; rank < 4; rank++) {
         put_many(Q, 6, rank);
         put_spec(Q, (struct spec){.payload = "later", .rank = rank, .delay_ms = 5000});
-        put_spec(Q, (struct spec){
-                        .payload = "old", .rank = rank, .has_ready_at = true, .ready_at_ms = -rank});
+        put_spec(Q,
+                 (struct spec){
+                     .payload = "old", .rank = rank, .has_ready_at = true, .ready_at_ms = -rank});
     }
     assert_int_equal(claim(Q, 9), 9);
     restart();

@@ -44,7 +44,8 @@ static void earlier_ready_times_leave_first(void **state)
     put_spec(Q, (struct spec){.payload = "past", .has_ready_at = true, .ready_at_ms = now - 5000});
     put_spec(Q, (struct spec){.payload = "minus", .has_ready_at = true, .ready_at_ms = -7});
     put_spec(Q, (struct spec){.payload = "zero", .has_ready_at = true, .ready_at_ms = 0});
-    put_spec(Q, (struct spec){.payload = "least", .has_ready_at = true, .ready_at_ms = -TIME_MS_MAX});
+    put_spec(Q,
+             (struct spec){.payload = "least", .has_ready_at = true, .ready_at_ms = -TIME_MS_MAX});
     put_spec(Q, (struct spec){.payload = "past2", .has_ready_at = true, .ready_at_ms = now - 5000});
     assert_int_equal(view(Q)->lanes[slot_of(Q, 0)].head_ms, -TIME_MS_MAX);
     restart();

@@ -1,7 +1,7 @@
-/* Queues that do not fit in memory: with a tiny memory limit most of every level lives in files, and
- * nothing but the time it takes may tell. */
-#include "conformance/driver.h"
+/* Queues that do not fit in memory: with a tiny memory limit most of every level lives in files,
+ * and nothing but the time it takes may tell. */
 #include "base/mem.h"
+#include "conformance/driver.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,8 +69,8 @@ static void put_all(uint32_t count, ready_fn *offset, int64_t ttl_ms)
         rig_run_one(&d.rig, &op);
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(items[i].status, STATUS_OK);
-            expected[expected_count++] = (struct expected){
-                (int)items[i].draft.priority.number, items[i].id.ready_ms, items[i].id};
+            expected[expected_count++] = (struct expected){(int)items[i].draft.priority.number,
+                                                           items[i].id.ready_ms, items[i].id};
         }
         free(items);
     }
@@ -197,8 +197,8 @@ static void what_is_not_in_memory_can_be_found(void **state)
         const struct shown *s = get(Q, e->id);
         assert_non_null(s);
         assert_int_equal(s->slot, slot_of(Q, e->rank));
-        assert_int_equal(s->state, e->ready_ms <= d.rig.now.wall_ms ? MESSAGE_READY
-                                                                    : MESSAGE_SCHEDULED);
+        assert_int_equal(s->state,
+                         e->ready_ms <= d.rig.now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
         assert_true(s->payload_len > 8);
     }
     sleep_ms(20000);

@@ -113,8 +113,8 @@ enum status model_put(struct model_queue *q, const struct model_draft *d, struct
     q->totals.enqueued++;
     if (d->dedup_key >= 0) {
         assert(q->dedup_count < MODEL_DEDUP_MAX);
-        q->dedup[q->dedup_count++] = (struct model_dedup){
-            d->dedup_key, m->id, now.wall_ms + q->config.dedup_window_ms};
+        q->dedup[q->dedup_count++] =
+            (struct model_dedup){d->dedup_key, m->id, now.wall_ms + q->config.dedup_window_ms};
     }
     return STATUS_OK;
 }
@@ -317,6 +317,6 @@ struct queue_view model_view(const struct model_queue *q)
 bool model_conserves(const struct queue_view *v)
 {
     const struct queue_totals *t = &v->totals;
-    return t->enqueued == v->scheduled + v->ready + v->leased + v->dead + t->acked + t->expired +
-                              t->cancelled;
+    return t->enqueued ==
+           v->scheduled + v->ready + v->leased + v->dead + t->acked + t->expired + t->cancelled;
 }

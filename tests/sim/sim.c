@@ -82,8 +82,7 @@ static void vary_rules(struct sim *s, struct queue_config *c)
     c->ttl_ms = sim_chance(s, 50) ? 0 : 1 + (int64_t)sim_pick(s, 60000);
     c->expired = sim_chance(s, 50) ? EXPIRED_DROP : EXPIRED_DEAD;
     c->max_depth = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, 100);
-    c->max_bytes = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, 3000);
-    c->history_ms = sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
+    c->max_bytes = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, 100 * s->payload_max);
     c->default_rank = (uint8_t)sim_pick(s, c->level_count);
     c->paused = sim_chance(s, 20);
 }
@@ -93,6 +92,9 @@ static struct queue_config any_config(struct sim *s)
     struct queue_config c = rig_config(1 + sim_pick(s, LEVEL_COUNT_MAX));
     c.dedup_scope = sim_chance(s, 50) ? DEDUP_WINDOW : DEDUP_LIVE;
     c.dedup_window_ms = 1 + sim_pick(s, 30000);
+    /* A store may forget history by the clock alone, and remember it when the clock goes back. */
+    bool certain = !s->jumps || !rig_durable(&s->rig);
+    c.history_ms = !certain || sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
     vary_rules(s, &c);
     return c;
 }
@@ -202,13 +204,15 @@ static void check_lane(struct sim *s, const struct sim_queue *q, int slot,
                        const struct lane_view *want)
 {
     const struct lane_view *have = &q->real->view.lanes[slot];
-    sim_check(s, have->ready == want->ready && have->scheduled == want->scheduled &&
-                     have->leased == want->leased,
+    sim_check(s,
+              have->ready == want->ready && have->scheduled == want->scheduled &&
+                  have->leased == want->leased,
               "%s slot %d: ready %" PRIu64 " scheduled %" PRIu64 " leased %" PRIu64
-              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64, q->name, slot, have->ready,
-              have->scheduled, have->leased, want->ready, want->scheduled, want->leased);
-    sim_check(s, have->dead == want->dead, "%s slot %d: dead %" PRIu64 ", expected %" PRIu64, q->name,
-              slot, have->dead, want->dead);
+              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64,
+              q->name, slot, have->ready, have->scheduled, have->leased, want->ready,
+              want->scheduled, want->leased);
+    sim_check(s, have->dead == want->dead, "%s slot %d: dead %" PRIu64 ", expected %" PRIu64,
+              q->name, slot, have->dead, want->dead);
     sim_check(s, want->ready == 0 || have->head_ms == want->head_ms,
               "%s slot %d: head %" PRId64 ", expected %" PRId64, q->name, slot, have->head_ms,
               want->head_ms);
@@ -216,9 +220,9 @@ static void check_lane(struct sim *s, const struct sim_queue *q, int slot,
 
 static void check_totals(struct sim *s, const struct sim_queue *q)
 {
-    static const char *const names[] = {"enqueued", "claimed", "acked", "nacked", "released",
-                                        "lease_expired", "expired", "dead", "deduplicated",
-                                        "redelivered", "cancelled", "redriven"};
+    static const char *const names[] = {"enqueued",     "claimed",       "acked",     "nacked",
+                                        "released",     "lease_expired", "expired",   "dead",
+                                        "deduplicated", "redelivered",   "cancelled", "redriven"};
     uint64_t have[12], want[12];
     _Static_assert(sizeof(have) == sizeof(struct queue_totals), "a total has no name here");
     memcpy(have, &q->real->view.totals, sizeof(have));
@@ -234,12 +238,13 @@ static void check_queue(struct sim *s, const struct sim_queue *q)
     struct queue_view want = model_view(&q->model);
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
         check_lane(s, q, slot, &want.lanes[slot]);
-    sim_check(s, have->ready == want.ready && have->scheduled == want.scheduled &&
-                     have->leased == want.leased && have->dead == want.dead,
+    sim_check(s,
+              have->ready == want.ready && have->scheduled == want.scheduled &&
+                  have->leased == want.leased && have->dead == want.dead,
               "%s: ready %" PRIu64 " scheduled %" PRIu64 " leased %" PRIu64 " dead %" PRIu64
-              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, q->name, have->ready,
-              have->scheduled, have->leased, have->dead, want.ready, want.scheduled, want.leased,
-              want.dead);
+              ", expected %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+              q->name, have->ready, have->scheduled, have->leased, have->dead, want.ready,
+              want.scheduled, want.leased, want.dead);
     sim_check(s, have->bytes == want.bytes, "%s: bytes %" PRIu64 ", expected %" PRIu64, q->name,
               have->bytes, want.bytes);
     check_totals(s, q);
@@ -336,6 +341,7 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
     s->log_count = 0;
     bool files = strcmp(engine, "memory") != 0;
     uint64_t memory_limit = files && sim_chance(s, 70) ? 1 : 0;
+    s->payload_max = memory_limit ? SIM_PAYLOAD_MAX : 30;
     rig_init(&s->rig, engine, (enum durability)sim_pick(s, 3), memory_limit);
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
     s->jumps = !s->reopens;

@@ -7,14 +7,15 @@
 #include "conformance/rig.h"
 #include "sim/model.h"
 
-#define SIM_QUEUES     3
-#define SIM_ITEMS      6
-#define SIM_SEEN_MAX   512
-#define SIM_GROUP_MAX  6
-#define SIM_LIVE_MAX   200 /* enqueues stop above this many messages in a queue */
-#define SIM_LOG_LINES  20
-#define SIM_LOG_LINE   160
-#define SIM_PAST       64
+#define SIM_QUEUES      3
+#define SIM_ITEMS       6
+#define SIM_SEEN_MAX    512
+#define SIM_GROUP_MAX   6
+#define SIM_LIVE_MAX    200 /* enqueues stop above this many messages in a queue */
+#define SIM_LOG_LINES   20
+#define SIM_LOG_LINE    160
+#define SIM_PAST        64
+#define SIM_PAYLOAD_MAX 2048
 
 struct sim_queue {
     char name[16];
@@ -40,7 +41,8 @@ struct sim {
     struct sim_queue queues[SIM_QUEUES];
     uint32_t queue_count;
     uint32_t queue_id_high;
-    uint64_t tag; /* makes payloads unlike each other */
+    uint32_t payload_max; /* large ones push an engine with little memory to its files */
+    uint64_t tag;         /* makes payloads unlike each other */
     struct sim_past past[SIM_PAST];
     uint32_t past_count;
 

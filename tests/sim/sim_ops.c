@@ -1,5 +1,5 @@
-#include "sim/sim.h"
 #include "base/mem.h"
+#include "sim/sim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,8 +35,9 @@ void sim_see(struct engine_op *op, const struct engine_queue *q, const struct me
 void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_message *m)
 {
     uint64_t seq = m->id.seq;
-    sim_check(s, seen->id.seq == seq && seen->id.slot == m->id.slot &&
-                     seen->id.ready_ms == m->id.ready_ms && seen->id.queue == m->id.queue,
+    sim_check(s,
+              seen->id.seq == seq && seen->id.slot == m->id.slot &&
+                  seen->id.ready_ms == m->id.ready_ms && seen->id.queue == m->id.queue,
               "shown seq %" PRIu64 ", expected %" PRIu64 " (order or identity)", seen->id.seq, seq);
     sim_check(s, seen->state == m->state, "seq %" PRIu64 " is %s, expected %s", seq,
               message_state_name(seen->state), message_state_name(m->state));
@@ -44,8 +45,9 @@ void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_
               seen->slot, m->slot);
     sim_check(s, seen->attempts == m->attempts, "seq %" PRIu64 " has %u attempts, expected %u", seq,
               seen->attempts, m->attempts);
-    sim_check(s, seen->ready_ms == m->ready_ms, "seq %" PRIu64 " ready at %" PRId64
-              ", expected %" PRId64, seq, seen->ready_ms, m->ready_ms);
+    sim_check(s, seen->ready_ms == m->ready_ms,
+              "seq %" PRIu64 " ready at %" PRId64 ", expected %" PRId64, seq, seen->ready_ms,
+              m->ready_ms);
     sim_check(s, seen->enqueued_ms == m->enqueued_ms, "seq %" PRIu64 ": enqueued time", seq);
     sim_check(s, seen->body_hash == m->body_hash, "seq %" PRIu64 ": other bytes", seq);
     if (m->state == MESSAGE_LEASED)
@@ -53,8 +55,9 @@ void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_
                   "seq %" PRIu64 ": lease until %" PRId64 ", expected %" PRId64, seq,
                   seen->lease_until_ms, m->lease_until_ms);
     if (m->state == MESSAGE_DEAD)
-        sim_check(s, strcmp(seen->reason, m->reason) == 0, "seq %" PRIu64
-                  ": dead for \"%s\", expected \"%s\"", seq, seen->reason, m->reason);
+        sim_check(s, strcmp(seen->reason, m->reason) == 0,
+                  "seq %" PRIu64 ": dead for \"%s\", expected \"%s\"", seq, seen->reason,
+                  m->reason);
 }
 
 /* A message of any state, or NULL in an empty queue. */
@@ -117,10 +120,10 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
         o->q->model.dedup_count < MODEL_DEDUP_MAX - SIM_GROUP_MAX * SIM_ITEMS)
         d->dedup_key = key;
 
-    char body[96];
+    static char body[SIM_PAYLOAD_MAX + 64];
     memset(body, '.', sizeof(body));
     size_t payload = (size_t)snprintf(body, sizeof(body), "p%" PRIu64, s->tag++);
-    payload += sim_pick(s, 30);
+    payload += sim_pick(s, s->payload_max);
     size_t metadata = (size_t)sim_pick(s, 20);
     size_t dedup = 0;
     memset(body + payload, 'm', metadata);
@@ -168,8 +171,9 @@ static void judge_put(struct sim *s, struct sim_op *o)
         struct message_id id = {0};
         bool dup;
         enum status want = model_put(&o->q->model, &o->drafts[i], s->rig.now, &dup, &id);
-        sim_check(s, item->status == want, "put item %u: %s, expected %s", i,
-                  status_name(item->status), status_name(want));
+        sim_check(s, item->status == want,
+                  "put item %u (key %d, expected to be known: %d): %s, expected %s", i,
+                  o->drafts[i].dedup_key, dup, status_name(item->status), status_name(want));
         sim_check(s, (item->draft.body == NULL) == (want == STATUS_OK && !dup),
                   "put item %u: the body was %s", i, item->draft.body ? "left" : "taken");
         draft_fini(&item->draft);
@@ -177,10 +181,12 @@ static void judge_put(struct sim *s, struct sim_op *o)
             continue;
         sim_check(s, item->deduplicated == dup, "put item %u (key %d): deduplicated is %d", i,
                   o->drafts[i].dedup_key, item->deduplicated);
-        sim_check(s, item->id.seq == id.seq && item->id.slot == id.slot &&
-                         item->id.ready_ms == id.ready_ms && item->id.queue == id.queue,
+        sim_check(s,
+                  item->id.seq == id.seq && item->id.slot == id.slot &&
+                      item->id.ready_ms == id.ready_ms && item->id.queue == id.queue,
                   "put item %u: id seq %" PRIu64 " ready %" PRId64 ", expected %" PRIu64
-                  " ready %" PRId64, i, item->id.seq, item->id.ready_ms, id.seq, id.ready_ms);
+                  " ready %" PRId64,
+                  i, item->id.seq, item->id.ready_ms, id.seq, id.ready_ms);
     }
 }
 
@@ -483,9 +489,12 @@ static void judge_dead_list(struct sim *s, struct sim_op *o)
 }
 
 const struct sim_verb sim_verbs[] = {
-    {30, make_put, judge_put},       {25, make_claim, judge_claim},
-    {25, make_settle, judge_settle}, {4, make_cancel, judge_cancel},
-    {8, make_get, judge_get},        {3, make_dead, judge_dead},
+    {30, make_put, judge_put},
+    {25, make_claim, judge_claim},
+    {25, make_settle, judge_settle},
+    {4, make_cancel, judge_cancel},
+    {8, make_get, judge_get},
+    {3, make_dead, judge_dead},
     {2, make_dead_list, judge_dead_list},
 };
 const uint32_t sim_verb_count = sizeof(sim_verbs) / sizeof(sim_verbs[0]);

@@ -130,8 +130,8 @@ static void durations_have_units(void **state)
         const char *text;
         int64_t ms;
     } cases[] = {
-        {"0", 0},          {"10", 10000},      {"10s", 10000},       {"5m", 300000},
-        {"1h30m", 5400000}, {"2d", 172800000}, {"250ms", 250},       {"1.5s", 1500},
+        {"0", 0},           {"10", 10000},     {"10s", 10000},         {"5m", 300000},
+        {"1h30m", 5400000}, {"2d", 172800000}, {"250ms", 250},         {"1.5s", 1500},
         {"1m250ms", 60250}, {"0.5", 500},      {"1d1h1m1s", 90061000},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -144,9 +144,23 @@ static void durations_have_units(void **state)
 static void durations_that_are_none_are_refused(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"",    "s",   "-1",    "-1s",  "10x",   "10 s", " 10",
-                                        "10s ", "1hh", "nan",  "inf",  "1e30d", "ms",   "+5",
-                                        "1s5x", "0x10", "99999999999999999999d"};
+    static const char *const cases[] = {"",
+                                        "s",
+                                        "-1",
+                                        "-1s",
+                                        "10x",
+                                        "10 s",
+                                        " 10",
+                                        "10s ",
+                                        "1hh",
+                                        "nan",
+                                        "inf",
+                                        "1e30d",
+                                        "ms",
+                                        "+5",
+                                        "1s5x",
+                                        "0x10",
+                                        "99999999999999999999d"};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int64_t ms = 42;
         if (duration_parse_ms(cases[i], &ms))

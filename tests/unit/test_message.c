@@ -76,7 +76,8 @@ static void ids_sort_by_queue_level_time_and_arrival(void **state)
 {
     (void)state;
     static const struct message_id sorted[] = {
-        {1, 0, -5, 9}, {1, 0, -4, 1}, {1, 0, 0, 1}, {1, 0, 7, 1}, {1, 0, 7, 2}, {1, 1, -9, 0}, {2, 0, 0, 0},
+        {1, 0, -5, 9}, {1, 0, -4, 1}, {1, 0, 0, 1}, {1, 0, 7, 1},
+        {1, 0, 7, 2},  {1, 1, -9, 0}, {2, 0, 0, 0},
     };
     for (size_t i = 0; i + 1 < sizeof(sorted) / sizeof(sorted[0]); i++) {
         char a[MESSAGE_ID_TEXT + 1], b[MESSAGE_ID_TEXT + 1];

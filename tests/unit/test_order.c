@@ -1,5 +1,5 @@
-#include "base/order.h"
 #include "base/mem.h"
+#include "base/order.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

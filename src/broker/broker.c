@@ -1,0 +1,171 @@
+#include "broker/broker.h"
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INBOX_MAX_DEFAULT 65536
+
+static void wake(void *ctx, uint32_t shard)
+{
+    struct broker *b = ctx;
+    shard_wake(&b->shards[shard]);
+}
+
+enum status broker_open(const struct broker_options *options, uv_loop_t *loops[],
+                        uint32_t shard_count, struct broker **out, struct buf *error)
+{
+    struct broker *b = mem_zalloc(sizeof(*b));
+    b->options = *options;
+    if (b->options.inbox_max == 0)
+        b->options.inbox_max = INBOX_MAX_DEFAULT;
+    b->options.engine.wake = wake;
+    b->options.engine.wake_ctx = b;
+    b->shard_count = shard_count;
+    b->shards = mem_zalloc(shard_count * sizeof(*b->shards));
+    b->engines = mem_zalloc(shard_count * sizeof(struct engine *));
+    enum status status = engine_open(&b->options.engine, shard_count, b->engines, error);
+    if (status) {
+        free(b->engines);
+        free(b->shards);
+        free(b);
+        return status;
+    }
+    for (uint32_t i = 0; i < shard_count; i++)
+        shard_open(&b->shards[i], b, i, loops[i], b->engines[i]);
+    *out = b;
+    return STATUS_OK;
+}
+
+static void on_answers(uv_async_t *async)
+{
+    struct broker_port *port = async->data;
+    struct inbox_node *n = inbox_take(&port->inbox);
+    while (n) {
+        struct inbox_node *next = n->next;
+        struct request *r = container_of(n, struct request, mail);
+        r->done(r);
+        n = next;
+    }
+}
+
+struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop)
+{
+    struct broker_port *port = mem_zalloc(sizeof(*port));
+    port->broker = b;
+    port->loop = loop;
+    inbox_open(&port->inbox, loop, on_answers, port);
+    port->next = b->ports;
+    b->ports = port;
+    return port;
+}
+
+void broker_submit(struct broker_port *port, struct request *r)
+{
+    struct broker *b = port->broker;
+    uint32_t index = 0;
+    if (r->kind != REQUEST_QUEUES)
+        index = engine_shard_of(r->queue, strlen(r->queue), b->shard_count);
+    struct shard *s = &b->shards[index];
+    r->port = port;
+    r->shard = s;
+    r->status = STATUS_OK;
+    r->field[0] = r->detail[0] = '\0';
+    r->created = r->urgent_waiting = false;
+    r->count = 0;
+    r->work = NULL;
+    atomic_store_explicit(&r->hung_up, false, memory_order_relaxed);
+    if (s->loop == port->loop)
+        shard_take(s, r);
+    else
+        inbox_put(&s->inbox, &r->mail);
+}
+
+void broker_hangup(struct request *r)
+{
+    atomic_store(&r->hung_up, true);
+    /* On another thread the flag has to do: the shard looks at it before it picks a message. */
+    if (r->shard->loop == r->port->loop)
+        shard_hangup(r->shard, r);
+}
+
+void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), void *ctx)
+{
+    shard_drain(&b->shards[shard], drained, ctx);
+}
+
+static void ignore_close(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+void broker_close_handles(struct broker *b, uv_loop_t *loop)
+{
+    for (uint32_t i = 0; i < b->shard_count; i++) {
+        struct shard *s = &b->shards[i];
+        if (s->loop != loop)
+            continue;
+        inbox_close(&s->inbox, ignore_close);
+        uv_close((uv_handle_t *)&s->check, ignore_close);
+        uv_close((uv_handle_t *)&s->timer, ignore_close);
+    }
+    for (struct broker_port *p = b->ports; p; p = p->next) {
+        if (p->loop == loop)
+            inbox_close(&p->inbox, ignore_close);
+    }
+}
+
+void broker_close(struct broker *b)
+{
+    engine_close(b->engines, b->shard_count);
+    for (uint32_t i = 0; i < b->shard_count; i++)
+        shard_free(&b->shards[i]);
+    while (b->ports) {
+        struct broker_port *p = b->ports;
+        b->ports = p->next;
+        uv_mutex_destroy(&p->inbox.mutex);
+        free(p);
+    }
+    free(b->engines);
+    free(b->shards);
+    free(b);
+}
+
+enum status broker_health(struct broker *b, struct buf *detail)
+{
+    return engine_health(b->engines[0], detail);
+}
+
+static void add(uint64_t *to, const uint64_t *from, size_t size)
+{
+    for (size_t i = 0; i < size / sizeof(uint64_t); i++)
+        to[i] += from[i];
+}
+
+void broker_counters(struct broker *b, struct broker_counters *counters,
+                     struct engine_counters *engine)
+{
+    *counters = (struct broker_counters){0};
+    *engine = (struct engine_counters){0};
+    for (uint32_t i = 0; i < b->shard_count; i++) {
+        struct shard *s = &b->shards[i];
+        uv_mutex_lock(&s->published_mutex);
+        add((uint64_t *)counters, (uint64_t *)&s->published, sizeof(*counters));
+        add((uint64_t *)engine, (uint64_t *)&s->published_engine, sizeof(*engine));
+        uv_mutex_unlock(&s->published_mutex);
+    }
+    /* These are the process's, not the shard's. */
+    const struct engine_counters *first = &b->shards[0].published_engine;
+    uv_mutex_lock(&b->shards[0].published_mutex);
+    engine->groups = first->groups;
+    engine->commit_us = first->commit_us;
+    engine->disk_free_bytes = first->disk_free_bytes;
+    uv_mutex_unlock(&b->shards[0].published_mutex);
+}
+
+const char *broker_engine_name(const struct broker *b)
+{
+    return b->engines[0]->ops->name;
+}

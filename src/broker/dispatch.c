@@ -1,0 +1,239 @@
+/* Waiting consumers stand in one line per least urgent rank they take, each with a
+ * ticket. Whenever something may be ready, the smallest ticket among the lines that
+ * may take the most urgent ready level is served: first come, first served, one
+ * message wakes one consumer, and nobody else is looked at. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dispatch_mark(struct dispatcher *d)
+{
+    if (d->dirty)
+        return;
+    d->dirty = true;
+    d->references++;
+    d->next_dirty = d->shard->dirty;
+    d->shard->dirty = d;
+}
+
+static void park(struct dispatcher *d, struct request *r)
+{
+    struct work *w = r->work;
+    struct request_list *line = &d->waiting[w->max_rank];
+    struct request *behind = line->first;
+    while (behind && behind->work->ticket < w->ticket)
+        behind = behind == line->first && line->last->work->ticket < w->ticket ? NULL
+                                                                               : behind->next;
+    list_append(line, r);
+    if (behind) { /* it had been served and comes back: to its old place, not to the end */
+        list_remove(line, r);
+        r->next = behind;
+        r->prev = behind->prev;
+        *(behind->prev ? &behind->prev->next : &line->first) = r;
+        behind->prev = r;
+    }
+    w->parked = true;
+    d->waiting_count++;
+    d->shard->counters.waiting++;
+}
+
+static void unpark(struct request *r)
+{
+    struct dispatcher *d = r->dispatcher;
+    assert(r->work->parked);
+    list_remove(&d->waiting[r->work->max_rank], r);
+    r->work->parked = false;
+    d->waiting_count--;
+    d->shard->counters.waiting--;
+}
+
+static void give_up(struct request *r, enum status status)
+{
+    unpark(r);
+    r->op.claim.found = 0;
+    shard_finish(r->shard, r, status);
+}
+
+/* Claims */
+
+static void remember(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                     struct instant now)
+{
+    struct request *r = op->user;
+    struct work *w = r->work;
+    struct settle_item *item = &w->items[w->item_count++];
+    item->id = message_identity(m, q->id);
+    memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
+    w->visit(op, q, m, now);
+}
+
+static void release_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    dispatch_mark(r->dispatcher);
+    shard_finish(r->shard, r, STATUS_OK);
+}
+
+/* The consumer is gone: what was picked for it goes back unharmed. */
+static void give_back(struct request *r)
+{
+    struct work *w = r->work;
+    w->release = (struct engine_op){
+        .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
+    w->release.settle.items = w->items;
+    w->release.settle.count = w->item_count;
+    shard_submit(r->shard, &w->release);
+}
+
+static void claim_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct work *w = r->work;
+    struct shard *s = r->shard;
+    bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    if (!op->status && op->claim.found > 0 && atomic_load(&r->hung_up) && open) {
+        give_back(r);
+        return;
+    }
+    bool again = !op->status && op->claim.found == 0 && w->timer.height > 0 && open &&
+                 !s->draining && !atomic_load(&r->hung_up);
+    if (again) {
+        park(r->dispatcher, r);
+        dispatch_mark(r->dispatcher);
+        return;
+    }
+    shard_finish(s, r, op->status);
+}
+
+static void submit_claim(struct dispatcher *d, struct request *r)
+{
+    struct work *w = r->work;
+    w->item_count = 0;
+    if (!w->items)
+        w->items = mem_alloc(w->plan.want * sizeof(*w->items));
+    r->op.verb = ENGINE_CLAIM;
+    r->op.queue = d->queue;
+    r->op.visit = remember;
+    r->op.done = claim_done;
+    r->op.user = r;
+    r->op.claim.plan = &w->plan;
+    shard_submit(d->shard, &r->op);
+}
+
+/* The waiting consumer whose turn it is, or NULL. */
+static struct request *next_in_line(struct dispatcher *d)
+{
+    const struct queue_config *config = &d->queue->config;
+    const struct queue_view *view = &d->queue->view;
+    int best = 0;
+    while (best < config->level_count && view->lanes[config->levels[best].slot].ready == 0)
+        best++;
+    struct request *next = NULL;
+    for (int rank = best; rank < config->level_count; rank++) {
+        struct request *r = d->waiting[rank].first;
+        if (r && (!next || r->work->ticket < next->work->ticket))
+            next = r;
+    }
+    return next;
+}
+
+void dispatch_serve(struct dispatcher *d)
+{
+    struct shard *s = d->shard;
+    struct request *r;
+    while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
+           (r = next_in_line(d))) {
+        struct work *w = r->work;
+        if (atomic_load(&r->hung_up)) {
+            give_up(r, STATUS_OK);
+            continue;
+        }
+        policy_plan(&d->policy, &d->queue->config, &d->queue->view, w->max_rank, r->max,
+                    s->now.wall_ms, &w->plan);
+        if (w->plan.step_count == 0)
+            return;
+        unpark(r);
+        s->counters.wakeups++;
+        submit_claim(d, r);
+    }
+}
+
+void dispatch_claim(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    const struct queue_config *config = &d->queue->config;
+    int max_rank = config->level_count - 1;
+    if (r->priority.kind != PRIORITY_DEFAULT)
+        max_rank = levels_resolve(config, &r->priority);
+    if (max_rank < 0) {
+        shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
+                     "the queue has no such level; GET the queue to see its levels");
+        return;
+    }
+    struct work *w = work_new(s, r);
+    w->max_rank = max_rank;
+    w->visit = r->op.visit;
+    park(d, r);
+    dispatch_serve(d);
+    if (!w->parked)
+        return;
+    if (r->wait_ms <= 0)
+        give_up(r, STATUS_OK);
+    else
+        shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
+}
+
+void dispatch_timeout(struct request *r)
+{
+    if (r->work->parked)
+        give_up(r, STATUS_OK);
+}
+
+void dispatch_hangup(struct request *r)
+{
+    if (r->work->parked)
+        give_up(r, STATUS_OK);
+}
+
+void dispatch_end_all(struct dispatcher *d, enum status status)
+{
+    for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
+        while (d->waiting[rank].first)
+            give_up(d->waiting[rank].first, status);
+    }
+}
+
+/* Levels may have moved: everyone stands in line again, in the old order. */
+void dispatch_reconfigured(struct dispatcher *d)
+{
+    struct request_list all = {0};
+    policy_init(&d->policy, &d->queue->config);
+    for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
+        struct request *r;
+        while ((r = d->waiting[rank].first)) {
+            unpark(r);
+            list_append(&all, r);
+        }
+    }
+    struct request *r;
+    while ((r = all.first)) {
+        list_remove(&all, r);
+        int max_rank = d->queue->config.level_count - 1;
+        if (r->priority.kind != PRIORITY_DEFAULT)
+            max_rank = levels_resolve(&d->queue->config, &r->priority);
+        r->work->max_rank = max_rank < 0 ? 0 : max_rank;
+        park(d, r);
+    }
+    dispatch_mark(d);
+}
+
+bool dispatch_urgent_waiting(const struct dispatcher *d, uint8_t slot)
+{
+    const struct queue_config *config = &d->queue->config;
+    int rank = levels_rank_of_slot(config, slot);
+    return !config->paused && rank > 0 && policy_eligible(config, &d->queue->view, rank - 1) > 0;
+}

@@ -1,0 +1,305 @@
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PORTION     1000 /* messages of a purge or redrive in one op */
+#define RATE_TICK_MS 100
+
+struct dispatcher *manage_find(struct shard *s, const char *name)
+{
+    return map_get(&s->dispatchers, name, strlen(name));
+}
+
+static struct dispatcher *dispatcher_new(struct shard *s, const char *name)
+{
+    struct dispatcher *d = mem_zalloc(sizeof(*d));
+    snprintf(d->name, sizeof(d->name), "%s", name);
+    d->shard = s;
+    d->references = 1; /* the map's */
+    map_put(&s->dispatchers, d->name, strlen(d->name), d);
+    atomic_fetch_add(&s->broker->queue_count, 1);
+    return d;
+}
+
+void manage_release(struct dispatcher *d)
+{
+    assert(d->references > 0);
+    if (--d->references == 0)
+        free(d);
+}
+
+static void open_for_business(struct dispatcher *d, struct engine_queue *q)
+{
+    d->queue = q;
+    d->state = DISPATCHER_OPEN;
+    q->user = d;
+    policy_init(&d->policy, &q->config);
+}
+
+void manage_adopt(struct shard *s, struct engine_queue *q)
+{
+    open_for_business(dispatcher_new(s, q->name), q);
+}
+
+/* Out of the map: the name is free for a new queue. */
+static void unlist(struct dispatcher *d)
+{
+    map_remove(&d->shard->dispatchers, d->name, strlen(d->name));
+    atomic_fetch_sub(&d->shard->broker->queue_count, 1);
+    d->state = DISPATCHER_GONE;
+    manage_release(d);
+}
+
+static void not_found(struct shard *s, struct request *r)
+{
+    shard_refuse(s, r, STATUS_QUEUE_NOT_FOUND, "",
+                 "no queue has this name; PUT /v1/queues/{queue} or a first enqueue creates it");
+}
+
+/* Requests that came while the queue was being created go on, or fail with it. */
+static void unpark_all(struct dispatcher *d, enum status status)
+{
+    struct shard *s = d->shard;
+    struct request *r;
+    while ((r = d->parked.first)) {
+        list_remove(&d->parked, r);
+        if (status) {
+            shard_finish(s, r, status);
+            continue;
+        }
+        d->references--; /* shard_take counts it again */
+        s->counters.under_way--;
+        s->counters.requests[r->kind]--;
+        shard_take(s, r);
+    }
+}
+
+static void create_done(struct engine_op *op)
+{
+    struct work *w = op->user;
+    struct request *r = w->request;
+    struct dispatcher *d = r->dispatcher;
+    struct shard *s = d->shard;
+    enum status status = op->status;
+    if (status) {
+        unlist(d);
+    } else {
+        open_for_business(d, op->queue);
+        r->created = true;
+    }
+    if (r->kind == REQUEST_PUT && !status) {
+        r->work = NULL; /* it was for the creation; the PUT itself is still to be done */
+        list_append(&d->parked, r);
+        if (d->parked.first != r) { /* to the front: it came first */
+            list_remove(&d->parked, r);
+            r->next = d->parked.first;
+            d->parked.first->prev = r;
+            d->parked.first = r;
+        }
+        free(w);
+    } else {
+        shard_finish(s, r, status);
+    }
+    unpark_all(d, status);
+}
+
+static bool may_create(struct shard *s, struct request *r)
+{
+    const struct broker_options *o = &s->broker->options;
+    bool creates = r->kind == REQUEST_CONFIGURE || (r->kind == REQUEST_PUT && o->auto_create);
+    if (!creates) {
+        not_found(s, r);
+        return false;
+    }
+    if (o->max_queues && atomic_load(&s->broker->queue_count) >= o->max_queues) {
+        shard_refuse(s, r, STATUS_QUOTA_EXCEEDED, "",
+                     "the server has as many queues as max_queues allows; delete one or raise it");
+        return false;
+    }
+    return true;
+}
+
+void manage_create(struct shard *s, struct request *r)
+{
+    if (!may_create(s, r))
+        return;
+    struct queue_config config;
+    bool known = levels_profile(s->broker->options.default_profile, &config);
+    assert(known);
+    if (r->kind == REQUEST_CONFIGURE) {
+        enum status status = r->configure(r, &config, true);
+        if (status) {
+            shard_finish(s, r, status);
+            return;
+        }
+    }
+    struct dispatcher *d = dispatcher_new(s, r->queue);
+    d->references++;
+    r->dispatcher = d;
+    struct work *w = work_new(s, r);
+    w->config = config;
+    w->release = (struct engine_op){.verb = ENGINE_QUEUE_SET, .done = create_done, .user = w};
+    w->release.set.name = d->name;
+    w->release.set.config = &w->config;
+    shard_submit(s, &w->release);
+}
+
+static void configure_done(struct engine_op *op)
+{
+    struct request *r = ((struct work *)op->user)->request;
+    if (op->status == STATUS_LEVEL_IN_USE) {
+        snprintf(r->field, sizeof(r->field), "/levels");
+        snprintf(r->detail, sizeof(r->detail),
+                 "level \"%s\" still holds messages; keep it, or drain it first",
+                 op->set.level_name);
+    }
+    shard_finish(r->shard, r, op->status);
+}
+
+void manage_configure(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    struct work *w = work_new(s, r);
+    w->config = d->queue->config;
+    enum status status = r->configure(r, &w->config, false);
+    if (status) {
+        shard_finish(s, r, status);
+        return;
+    }
+    w->release = (struct engine_op){
+        .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = w};
+    w->release.set.config = &w->config;
+    shard_submit(s, &w->release);
+    dispatch_reconfigured(d);
+}
+
+static void delete_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    shard_finish(r->shard, r, op->status);
+}
+
+void manage_delete(struct dispatcher *d, struct request *r)
+{
+    const struct queue_view *v = &d->queue->view;
+    if (!r->force && v->ready + v->scheduled + v->leased + v->dead > 0) {
+        shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
+                     "purge it first, or add ?force=true to delete it with its messages");
+        return;
+    }
+    dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
+    r->op.verb = ENGINE_QUEUE_DELETE;
+    r->op.queue = d->queue;
+    r->op.done = delete_done;
+    r->op.user = r;
+    unlist(d);
+    shard_submit(d->shard, &r->op);
+}
+
+/* Portions: a long job is many small ops, so that others get their turn in between. */
+
+static void portion_done(struct engine_op *op);
+
+static bool portions_left(const struct request *r)
+{
+    const struct work *w = r->work;
+    return r->op.bulk.more && r->count < w->limit && r->dispatcher->state == DISPATCHER_OPEN &&
+           !r->shard->draining && !atomic_load(&r->hung_up);
+}
+
+/* How many may be done now under the request's rate; 0: wait for the timer. */
+static uint64_t allowance(struct request *r)
+{
+    struct work *w = r->work;
+    int64_t now_ms = r->shard->now.mono_ms;
+    if (r->per_second <= 0)
+        return PORTION;
+    w->credit += (double)(now_ms - w->credited_ms) * r->per_second / 1000;
+    w->credited_ms = now_ms;
+    double burst = r->per_second < 1 ? 1 : r->per_second;
+    if (w->credit > burst)
+        w->credit = burst;
+    return w->credit < 1 ? 0 : (uint64_t)w->credit;
+}
+
+static void next_portion(struct request *r)
+{
+    struct work *w = r->work;
+    uint64_t max = allowance(r), left = w->limit - r->count;
+    if (max == 0) {
+        shard_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
+        return;
+    }
+    if (max > left)
+        max = left;
+    if (max > PORTION)
+        max = PORTION;
+    r->op.bulk.max = (uint32_t)max;
+    r->op.queue = r->dispatcher->queue;
+    r->op.done = portion_done;
+    r->op.user = r;
+    shard_submit(r->shard, &r->op);
+    dispatch_mark(r->dispatcher);
+}
+
+static void portion_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    r->count += op->bulk.count;
+    r->work->credit -= op->bulk.count;
+    if (op->status || !portions_left(r))
+        shard_finish(r->shard, r, op->status);
+    else
+        next_portion(r);
+}
+
+void manage_portion_timer(struct request *r)
+{
+    if (portions_left(r))
+        next_portion(r);
+    else
+        shard_finish(r->shard, r, STATUS_OK);
+}
+
+static const enum engine_verb portion_verbs[REQUEST_KIND_COUNT] = {
+    [REQUEST_PURGE] = ENGINE_PURGE,
+    [REQUEST_REDRIVE] = ENGINE_DEAD_REDRIVE,
+    [REQUEST_DEAD_DROP] = ENGINE_DEAD_DROP,
+};
+
+void manage_portions(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    int slot = -1;
+    if (r->kind == REQUEST_REDRIVE && r->priority.kind != PRIORITY_DEFAULT) {
+        int rank = levels_resolve(&d->queue->config, &r->priority);
+        if (rank < 0) {
+            shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/priority",
+                         "the queue has no such level; GET the queue to see its levels");
+            return;
+        }
+        slot = d->queue->config.levels[rank].slot;
+    }
+    struct work *w = work_new(s, r);
+    const struct queue_view *v = &d->queue->view;
+    /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
+    w->limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
+    if (r->max > 0 && r->max < w->limit)
+        w->limit = r->max;
+    w->credit = 1;
+    w->credited_ms = s->now.mono_ms;
+    r->count = 0;
+    r->op.verb = portion_verbs[r->kind];
+    r->op.bulk.slot = slot;
+    r->op.bulk.before_seq = d->queue->next_seq;
+    r->op.bulk.cursor = (struct list_cursor){0};
+    r->op.bulk.more = true;
+    if (w->limit == 0)
+        shard_finish(s, r, STATUS_OK);
+    else
+        next_portion(r);
+}

@@ -1,0 +1,428 @@
+#include "broker/shard.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SWEEP_MAX        1000
+#define TIMER_MS_MAX     1000 /* the wall clock may be set: look at it at least this often */
+
+/* Lists of requests */
+
+void list_append(struct request_list *l, struct request *r)
+{
+    r->next = NULL;
+    r->prev = l->last;
+    *(l->last ? &l->last->next : &l->first) = r;
+    l->last = r;
+}
+
+void list_remove(struct request_list *l, struct request *r)
+{
+    *(r->prev ? &r->prev->next : &l->first) = r->next;
+    *(r->next ? &r->next->prev : &l->last) = r->prev;
+    r->next = r->prev = NULL;
+}
+
+/* Answers */
+
+void shard_finish(struct shard *s, struct request *r, enum status status)
+{
+    r->status = status;
+    list_append(&s->finished, r);
+}
+
+void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
+                  const char *detail)
+{
+    snprintf(r->field, sizeof(r->field), "%s", field);
+    snprintf(r->detail, sizeof(r->detail), "%s", detail);
+    shard_finish(s, r, status);
+}
+
+static void work_free(struct shard *s, struct request *r)
+{
+    if (!r->work)
+        return;
+    shard_set_timer(s, r->work, INT64_MAX);
+    free(r->work->items);
+    free(r->work);
+    r->work = NULL;
+}
+
+static void answer(struct shard *s, struct request *r)
+{
+    struct dispatcher *d = r->dispatcher;
+    work_free(s, r);
+    s->counters.under_way--;
+    r->dispatcher = NULL;
+    if (d)
+        manage_release(d);
+    if (r->port->loop == s->loop)
+        r->done(r);
+    else
+        inbox_put(&r->port->inbox, &r->mail);
+}
+
+struct work *work_new(struct shard *s, struct request *r)
+{
+    uint64_t ticket = ++s->next_ticket;
+    struct work *w = mem_alloc(sizeof(*w) + order_node_extra(ticket));
+    w->request = r;
+    w->ticket = ticket;
+    w->parked = false;
+    w->items = NULL;
+    w->item_count = 0;
+    w->timer.tie = ticket;
+    w->timer.height = 0;
+    r->work = w;
+    return w;
+}
+
+void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms)
+{
+    if (w->timer.height > 0)
+        order_remove(&s->timers, &w->timer);
+    w->timer.key = mono_ms;
+    if (mono_ms != INT64_MAX)
+        order_insert(&s->timers, &w->timer);
+}
+
+/* The engine */
+
+void shard_submit(struct shard *s, struct engine_op *op)
+{
+    engine_submit(s->engine, op, s->now);
+}
+
+static void sweep_touched(struct engine_op *op, struct engine_queue *q)
+{
+    (void)op;
+    if (q->user)
+        dispatch_mark(q->user);
+}
+
+static void sweep_done(struct engine_op *op)
+{
+    struct shard *s = op->user;
+    s->sweeping = false;
+    s->sweep_again = op->sweep.more && !op->status;
+}
+
+static void sweep(struct shard *s)
+{
+    if (s->sweeping || s->engine->failed ||
+        (!s->sweep_again && engine_next_due_ms(s->engine, s->now) > 0))
+        return;
+    s->sweeping = true;
+    s->sweep_again = false;
+    s->sweep = (struct engine_op){.verb = ENGINE_SWEEP, .done = sweep_done, .user = s};
+    s->sweep.sweep.max = SWEEP_MAX;
+    s->sweep.sweep.touched = sweep_touched;
+    shard_submit(s, &s->sweep);
+}
+
+/* Requests */
+
+static void op_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct shard *s = r->shard;
+    if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
+        r->urgent_waiting = dispatch_urgent_waiting(r->dispatcher, op->settle.items[0].slot);
+    shard_finish(s, r, op->status);
+}
+
+static void pass_on(struct dispatcher *d, struct request *r)
+{
+    r->op.queue = d->queue;
+    r->op.done = op_done;
+    r->op.user = r;
+    shard_submit(d->shard, &r->op);
+    if (r->kind == REQUEST_PUT || r->kind == REQUEST_SETTLE)
+        dispatch_mark(d);
+}
+
+static void show(struct dispatcher *d, struct request *r)
+{
+    const struct engine_queue *q = d->queue;
+    struct queue_facts facts = {
+        .queue = q,
+        .waiting_consumers = d->waiting_count,
+        .oldest_ready_ms = -1,
+    };
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *v = &q->view.lanes[slot];
+        int64_t age_ms = d->shard->now.wall_ms - v->head_ms;
+        if (v->ready > 0 && age_ms > facts.oldest_ready_ms)
+            facts.oldest_ready_ms = age_ms;
+    }
+    r->show_queue(r, &facts);
+}
+
+static void show_one(struct dispatcher *d, struct request *r)
+{
+    show(d, r);
+    shard_finish(d->shard, r, STATUS_OK);
+}
+
+/* Every shard shows its queues, then hands the request to the next. */
+static void show_all(struct shard *s, struct request *r)
+{
+    size_t at = 0;
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        if (d->state == DISPATCHER_OPEN)
+            show(d, r);
+    }
+    if (s->index + 1 == s->broker->shard_count) {
+        shard_finish(s, r, STATUS_OK);
+        return;
+    }
+    s->counters.under_way--;
+    r->shard = &s->broker->shards[s->index + 1];
+    inbox_put(&r->shard->inbox, &r->mail);
+}
+
+typedef void request_fn(struct dispatcher *d, struct request *r);
+
+static request_fn *const handlers[REQUEST_KIND_COUNT] = {
+    [REQUEST_PUT] = pass_on,
+    [REQUEST_SETTLE] = pass_on,
+    [REQUEST_CANCEL] = pass_on,
+    [REQUEST_GET] = pass_on,
+    [REQUEST_LIST] = pass_on,
+    [REQUEST_CLAIM] = dispatch_claim,
+    [REQUEST_PURGE] = manage_portions,
+    [REQUEST_REDRIVE] = manage_portions,
+    [REQUEST_DEAD_DROP] = manage_portions,
+    [REQUEST_CONFIGURE] = manage_configure,
+    [REQUEST_DELETE] = manage_delete,
+    [REQUEST_QUEUE] = show_one,
+};
+
+static bool refused_early(struct shard *s, struct request *r)
+{
+    bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES;
+    uint64_t busy = s->counters.under_way - s->counters.waiting;
+    if (s->draining && !reads) {
+        shard_refuse(s, r, STATUS_DRAINING, "", "the server is shutting down; try another one");
+        return true;
+    }
+    if (busy > s->broker->options.inbox_max && !reads) {
+        s->counters.refused_overloaded++;
+        shard_refuse(s, r, STATUS_OVERLOADED, "",
+                     "too many requests are under way; try again in a moment");
+        return true;
+    }
+    return false;
+}
+
+void shard_take(struct shard *s, struct request *r)
+{
+    r->shard = s;
+    r->dispatcher = NULL;
+    r->work = NULL;
+    s->counters.requests[r->kind]++;
+    s->counters.under_way++;
+    if (refused_early(s, r))
+        return;
+    if (r->kind == REQUEST_QUEUES) {
+        show_all(s, r);
+        return;
+    }
+    struct dispatcher *d = manage_find(s, r->queue);
+    if (!d) {
+        manage_create(s, r);
+        return;
+    }
+    r->dispatcher = d;
+    d->references++;
+    if (d->state == DISPATCHER_OPENING)
+        list_append(&d->parked, r);
+    else
+        handlers[r->kind](d, r);
+}
+
+/* Time */
+
+static void run_timers(struct shard *s)
+{
+    struct order_node *n;
+    while ((n = order_first(&s->timers)) && n->key <= s->now.mono_ms) {
+        struct work *w = container_of(n, struct work, timer);
+        shard_set_timer(s, w, INT64_MAX);
+        if (w->request->kind == REQUEST_CLAIM)
+            dispatch_timeout(w->request);
+        else
+            manage_portion_timer(w->request);
+    }
+}
+
+static void on_timer(uv_timer_t *t)
+{
+    /* The turn itself, run by the check handle of this same iteration, does the work. */
+    ((struct shard *)t->data)->timer_at_ms = INT64_MAX;
+}
+
+static void arm_timer(struct shard *s)
+{
+    int64_t due_ms = s->sweeping ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
+    const struct order_node *first = order_first(&s->timers);
+    if (first && first->key - s->now.mono_ms < due_ms)
+        due_ms = first->key - s->now.mono_ms;
+    if (due_ms == INT64_MAX) {
+        if (s->timer_at_ms != INT64_MAX)
+            uv_timer_stop(&s->timer);
+        s->timer_at_ms = INT64_MAX;
+        return;
+    }
+    if (due_ms < 0)
+        due_ms = 0;
+    int64_t wait_ms = due_ms > TIMER_MS_MAX ? TIMER_MS_MAX : due_ms;
+    if (s->timer_at_ms == s->now.mono_ms + wait_ms ||
+        (wait_ms == TIMER_MS_MAX && s->timer_at_ms != INT64_MAX &&
+         s->timer_at_ms > s->now.mono_ms))
+        return;
+    s->timer_at_ms = s->now.mono_ms + wait_ms;
+    uv_update_time(s->loop);
+    uv_timer_start(&s->timer, on_timer, (uint64_t)wait_ms, 0);
+}
+
+/* The turn: after the loop has read what there was to read. */
+
+static void answer_finished(struct shard *s)
+{
+    struct request *r;
+    while ((r = s->finished.first)) {
+        list_remove(&s->finished, r);
+        answer(s, r);
+    }
+}
+
+static void serve_dirty(struct shard *s)
+{
+    struct dispatcher *d;
+    while ((d = s->dirty)) {
+        s->dirty = d->next_dirty;
+        d->dirty = false;
+        if (d->state == DISPATCHER_OPEN)
+            dispatch_serve(d);
+        manage_release(d);
+    }
+}
+
+static void publish(struct shard *s)
+{
+    uv_mutex_lock(&s->published_mutex);
+    s->published = s->counters;
+    s->published_engine = s->engine->counters;
+    uv_mutex_unlock(&s->published_mutex);
+}
+
+static void check_drained(struct shard *s)
+{
+    if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0)
+        return;
+    void (*drained)(void *ctx) = s->drained;
+    s->drained = NULL;
+    drained(s->drained_ctx);
+}
+
+static void turn(struct shard *s)
+{
+    if (s->in_turn)
+        return;
+    s->in_turn = true;
+    s->now = clock_now();
+    run_timers(s);
+    sweep(s);
+    do {
+        serve_dirty(s);
+        engine_flush(s->engine);
+        engine_poll(s->engine);
+        answer_finished(s);
+    } while (s->dirty || s->finished.first);
+    arm_timer(s);
+    publish(s);
+    check_drained(s);
+    s->in_turn = false;
+}
+
+static void on_check(uv_check_t *check)
+{
+    turn(check->data);
+}
+
+static void on_mail(uv_async_t *async)
+{
+    struct shard *s = async->data;
+    s->now = clock_now();
+    struct inbox_node *n = inbox_take(&s->inbox);
+    while (n) {
+        struct inbox_node *next = n->next;
+        shard_take(s, container_of(n, struct request, mail));
+        n = next;
+    }
+    /* What the engine has finished is answered first, so that its clients can already ask again. */
+    engine_poll(s->engine);
+    answer_finished(s);
+}
+
+void shard_wake(struct shard *s)
+{
+    inbox_wake(&s->inbox);
+}
+
+/* Life */
+
+void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *loop,
+                struct engine *engine)
+{
+    *s = (struct shard){.broker = b, .index = index, .loop = loop, .engine = engine};
+    s->timer_at_ms = INT64_MAX;
+    s->now = clock_now();
+    order_init(&s->timers);
+    inbox_open(&s->inbox, loop, on_mail, s);
+    uv_check_init(loop, &s->check);
+    s->check.data = s;
+    uv_check_start(&s->check, on_check);
+    uv_timer_init(loop, &s->timer);
+    s->timer.data = s;
+    uv_mutex_init(&s->published_mutex);
+    size_t at = 0;
+    for (struct engine_queue *q; (q = engine_queue_each(engine, &at));)
+        manage_adopt(s, q);
+    arm_timer(s);
+    publish(s);
+}
+
+void shard_hangup(struct shard *s, struct request *r)
+{
+    (void)s;
+    if (r->kind == REQUEST_CLAIM && r->work)
+        dispatch_hangup(r);
+}
+
+void shard_drain(struct shard *s, void (*drained)(void *ctx), void *ctx)
+{
+    s->draining = true;
+    s->drained = drained;
+    s->drained_ctx = ctx;
+    size_t at = 0;
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));)
+        dispatch_end_all(d, STATUS_OK);
+    shard_wake(s);
+}
+
+void shard_free(struct shard *s)
+{
+    size_t at = 0;
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));)
+        free(d);
+    map_fini(&s->dispatchers);
+    order_fini(&s->timers);
+    uv_mutex_destroy(&s->inbox.mutex);
+    uv_mutex_destroy(&s->published_mutex);
+}

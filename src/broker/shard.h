@@ -1,0 +1,139 @@
+/* Private to the broker: a shard and the dispatchers of its queues. Everything
+ * here runs on the shard's own loop.
+ *
+ *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
+ *   dispatch.c  who gets which message: policy, waiting consumers
+ *   manage.c    queues come, change and go; work that is done in portions */
+#ifndef TRIAGE_BROKER_SHARD_H
+#define TRIAGE_BROKER_SHARD_H
+
+#include "base/inbox.h"
+#include "base/map.h"
+#include "broker/broker.h"
+
+struct shard;
+
+/* What a request needs while it is under way, allocated for the kinds that need it. */
+struct work {
+    struct request *request;
+    uint64_t ticket; /* its place in line */
+    int max_rank;    /* CLAIM */
+    bool parked;
+    engine_visit *visit; /* CLAIM: the caller's */
+    struct plan plan;
+    struct queue_config config; /* CONFIGURE, and creation by a PUT */
+    bool is_new;
+    uint64_t limit; /* portions: how many in all */
+    double credit;  /* … and how many may be done now */
+    int64_t credited_ms;
+    struct settle_item *items; /* CLAIM: what was leased, to give it back */
+    uint32_t item_count;
+    struct engine_op release;
+    struct order_node timer; /* in shard->timers; key: mono_ms; last */
+};
+
+enum dispatcher_state { DISPATCHER_OPENING, DISPATCHER_OPEN, DISPATCHER_GONE };
+
+struct request_list {
+    struct request *first, *last;
+};
+
+struct dispatcher {
+    char name[QUEUE_NAME_MAX + 1];
+    struct shard *shard;
+    enum dispatcher_state state;
+    struct engine_queue *queue; /* NULL while opening */
+    struct policy policy;
+    struct request_list parked;                     /* while opening */
+    struct request_list waiting[LEVEL_COUNT_MAX];   /* by the least urgent rank they take */
+    uint32_t waiting_count;
+    uint32_t references; /* requests under way */
+    bool dirty;
+    struct dispatcher *next_dirty;
+};
+
+struct shard {
+    struct broker *broker;
+    uint32_t index;
+    uv_loop_t *loop;
+    struct engine *engine;
+    struct inbox inbox; /* requests from other loops; also the engine's wake-up */
+    uv_check_t check;
+    uv_timer_t timer;
+    int64_t timer_at_ms; /* mono; INT64_MAX when not set */
+    struct map dispatchers;
+    struct dispatcher *dirty;
+    struct request_list finished; /* to be answered at the end of the turn */
+    struct order timers;          /* struct work */
+    uint64_t next_ticket;
+    struct instant now;
+    struct engine_op sweep;
+    bool sweeping;
+    bool sweep_again;
+    bool in_turn;
+
+    bool draining;
+    void (*drained)(void *ctx);
+    void *drained_ctx;
+    struct broker_counters counters;
+
+    uv_mutex_t published_mutex;
+    struct broker_counters published;
+    struct engine_counters published_engine;
+};
+
+struct broker {
+    struct broker_options options;
+    uint32_t shard_count;
+    struct shard *shards;
+    struct engine **engines;
+    struct broker_port *ports;
+    _Atomic uint32_t queue_count;
+};
+
+struct broker_port {
+    struct broker *broker;
+    uv_loop_t *loop;
+    struct inbox inbox; /* answered requests from other loops */
+    struct broker_port *next;
+};
+
+/* shard.c */
+void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *loop,
+                struct engine *engine);
+void shard_take(struct shard *s, struct request *r); /* a request arrives */
+void shard_wake(struct shard *s);                    /* any thread */
+void shard_drain(struct shard *s, void (*drained)(void *ctx), void *ctx);
+void shard_hangup(struct shard *s, struct request *r);
+void shard_free(struct shard *s);
+
+void shard_submit(struct shard *s, struct engine_op *op);
+void shard_finish(struct shard *s, struct request *r, enum status status);
+void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
+                  const char *detail);
+void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
+struct work *work_new(struct shard *s, struct request *r);
+void list_append(struct request_list *l, struct request *r);
+void list_remove(struct request_list *l, struct request *r);
+
+/* dispatch.c */
+void dispatch_claim(struct dispatcher *d, struct request *r);
+void dispatch_mark(struct dispatcher *d);           /* it may have something for a waiting consumer */
+void dispatch_serve(struct dispatcher *d);
+void dispatch_timeout(struct request *r);           /* it waited long enough */
+void dispatch_hangup(struct request *r);
+void dispatch_reconfigured(struct dispatcher *d);
+void dispatch_end_all(struct dispatcher *d, enum status status);
+bool dispatch_urgent_waiting(const struct dispatcher *d, uint8_t slot);
+
+/* manage.c */
+struct dispatcher *manage_find(struct shard *s, const char *name);
+void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
+void manage_create(struct shard *s, struct request *r);     /* a PUT or CONFIGURE for a new queue */
+void manage_configure(struct dispatcher *d, struct request *r);
+void manage_delete(struct dispatcher *d, struct request *r);
+void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
+void manage_portion_timer(struct request *r);
+void manage_release(struct dispatcher *d); /* one reference less */
+
+#endif

@@ -1,0 +1,553 @@
+/* The handlers, from request to answer, on a broker of a few lines: it has the memory engine, no
+ * threads and no waiting. */
+#include "api/api.h"
+#include "api/auth.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "broker/broker.h"
+#include "engine/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static struct {
+    struct engine *engine;
+    struct api *api;
+    struct json_doc doc; /* the answer's body */
+    struct buf body;
+    char headers[200];
+    char type[64];
+    int status;
+    unsigned hangups;
+    bool hold; /* claims park */
+    struct request *parked;
+    struct request *queue[8]; /* submitted, not done: done never fires inside submit */
+    unsigned queued;
+} t;
+
+/* The broker. */
+
+static void op_done(struct engine_op *op)
+{
+    (void)op;
+}
+
+static void run(struct request *r, struct engine_queue *q)
+{
+    r->op.queue = q;
+    r->op.done = op_done;
+    engine_submit(t.engine, &r->op, clock_now());
+    engine_flush(t.engine);
+    engine_poll(t.engine);
+    r->status = r->op.status;
+}
+
+static void configure(struct request *r, struct engine_queue *q)
+{
+    struct queue_config config;
+    if (q)
+        config = q->config;
+    else
+        assert_true(levels_profile("levels", &config));
+    r->status = r->configure ? r->configure(r, &config, !q) : STATUS_OK;
+    if (r->status != STATUS_OK)
+        return;
+    r->created = !q;
+    struct engine_op op = {.verb = ENGINE_QUEUE_SET, .queue = q, .done = op_done};
+    op.set.name = r->queue;
+    op.set.config = &config;
+    engine_submit(t.engine, &op, clock_now());
+    engine_flush(t.engine);
+    engine_poll(t.engine);
+    r->status = op.status;
+}
+
+static void claim(struct request *r, struct engine_queue *q)
+{
+    struct policy policy;
+    struct plan plan;
+    policy_init(&policy, &q->config);
+    int rank = r->priority.kind == PRIORITY_DEFAULT ? q->config.level_count - 1
+                                                    : levels_resolve(&q->config, &r->priority);
+    if (rank < 0) {
+        r->status = STATUS_UNKNOWN_PRIORITY;
+        return;
+    }
+    policy_plan(&policy, &q->config, &q->view, rank, r->max, clock_now().wall_ms, &plan);
+    if (plan.step_count == 0)
+        return;
+    r->op.claim.plan = &plan;
+    run(r, q);
+}
+
+static void bulk(struct request *r, struct engine_queue *q)
+{
+    r->op.bulk.max = r->max ? r->max : 1000;
+    r->op.bulk.before_seq = UINT64_MAX;
+    r->op.bulk.slot = -1;
+    run(r, q);
+    r->count = r->op.bulk.count;
+}
+
+static void show(struct request *r, const struct engine_queue *q)
+{
+    struct queue_facts facts = {.queue = q, .oldest_ready_ms = -1};
+    r->show_queue(r, &facts);
+}
+
+static void serve(struct request *r)
+{
+    struct engine_queue *q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
+    size_t at = 0;
+    if (r->kind == REQUEST_CONFIGURE || (r->kind == REQUEST_PUT && !q))
+        configure(r, q);
+    if (r->kind == REQUEST_CONFIGURE || r->status != STATUS_OK)
+        return;
+    if (r->kind == REQUEST_QUEUES) {
+        while ((q = engine_queue_each(t.engine, &at)))
+            show(r, q);
+        return;
+    }
+    q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
+    if (!q)
+        r->status = STATUS_QUEUE_NOT_FOUND;
+    else if (r->kind == REQUEST_QUEUE)
+        show(r, q);
+    else if (r->kind == REQUEST_CLAIM)
+        claim(r, q);
+    else if (r->kind == REQUEST_PURGE || r->kind == REQUEST_REDRIVE || r->kind == REQUEST_DEAD_DROP)
+        bulk(r, q);
+    else if (r->kind != REQUEST_DELETE)
+        run(r, q);
+}
+
+void broker_submit(struct broker_port *port, struct request *r)
+{
+    (void)port;
+    assert_true(t.queued < 8);
+    t.queue[t.queued++] = r;
+}
+
+void broker_hangup(struct request *r)
+{
+    assert_ptr_equal(r, t.parked);
+    t.hangups++;
+}
+
+enum status broker_health(struct broker *b, struct buf *detail)
+{
+    (void)b;
+    (void)detail;
+    return STATUS_OK;
+}
+
+void broker_counters(struct broker *b, struct broker_counters *counters,
+                     struct engine_counters *engine)
+{
+    (void)b;
+    *counters = (struct broker_counters){.waiting = 3};
+    *engine = t.engine->counters;
+}
+
+static void broker_turn(void)
+{
+    while (t.queued > 0) {
+        struct request *r = t.queue[0];
+        memmove(t.queue, t.queue + 1, --t.queued * sizeof(t.queue[0]));
+        if (t.hold && r->kind == REQUEST_CLAIM) {
+            t.parked = r;
+            continue;
+        }
+        serve(r);
+        r->done(r);
+    }
+}
+
+/* The net. */
+
+void http_respond(struct http_request *req, int status, const char *content_type,
+                  const char *extra_headers, const void *body, size_t body_len)
+{
+    assert_int_equal(t.status, 0); /* one answer */
+    (void)req;
+    t.status = status;
+    snprintf(t.headers, sizeof(t.headers), "%s", extra_headers ? extra_headers : "");
+    snprintf(t.type, sizeof(t.type), "%s", content_type ? content_type : "");
+    buf_clear(&t.body);
+    buf_put(&t.body, body, body_len);
+}
+
+struct ask {
+    const char *type;
+    const char *receipt;
+    const char *authorization;
+};
+
+static int ask_as(struct http_request *req, const struct ask *ask, enum http_verb verb,
+                  const char *target, const char *body)
+{
+    const char *mark = strchr(target, '?');
+    *req = (struct http_request){
+        .verb = verb,
+        .path = target,
+        .path_len = mark ? (size_t)(mark - target) : strlen(target),
+        .query = mark ? mark + 1 : NULL,
+        .query_len = mark ? strlen(mark + 1) : 0,
+        .body = body && *body ? body : NULL,
+        .body_len = body ? strlen(body) : 0,
+    };
+    if (ask->type)
+        req->content_type = (struct http_slice){ask->type, strlen(ask->type)};
+    if (ask->receipt)
+        req->receipt = (struct http_slice){ask->receipt, strlen(ask->receipt)};
+    if (ask->authorization)
+        req->authorization = (struct http_slice){ask->authorization, strlen(ask->authorization)};
+    t.status = 0;
+    api_handle(req, t.api);
+    broker_turn();
+    if (strstr(t.type, "json") && t.status != 0 && t.body.len > 0 && !strstr(t.type, "ndjson"))
+        assert_true(json_parse(&t.doc, t.body.data, t.body.len, 100000));
+    return t.status;
+}
+
+static int ask(enum http_verb verb, const char *target, const char *body)
+{
+    struct http_request req;
+    return ask_as(&req, &(struct ask){0}, verb, target, body);
+}
+
+static const char *text(const char *key)
+{
+    static char copy[256];
+    const struct json_token *v = json_get(&t.doc, 0, key);
+    assert_non_null(v);
+    snprintf(copy, sizeof(copy), "%.*s", (int)v->len, v->str);
+    return copy;
+}
+
+static void problem_is(int status, const char *type, const char *field)
+{
+    char urn[64];
+    snprintf(urn, sizeof(urn), "urn:triage:%s", type);
+    assert_int_equal(t.status, status);
+    assert_string_equal(t.type, "application/problem+json");
+    assert_string_equal(text("type"), urn);
+    if (field)
+        assert_string_equal(text("field"), field);
+    assert_true(text("detail")[0] != '\0');
+}
+
+static int setup(void **state)
+{
+    struct engine_options engine = {.kind = "memory"};
+    struct api_options options = {.version = "1.2.3", .engine = "memory", .durability = "none"};
+    struct buf error = {0};
+    (void)state;
+    memset(&t, 0, sizeof(t));
+    json_init(&t.doc);
+    assert_int_equal(memory_open(&engine, 1, &t.engine, &error), STATUS_OK);
+    t.api = api_new(NULL, &options);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    api_free(t.api);
+    engine_close(&t.engine, 1);
+    json_fini(&t.doc);
+    buf_fini(&t.body);
+    return 0;
+}
+
+/* One claimed message: its id and receipt. */
+static void claim_one(char id[64], char receipt[64])
+{
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/claim", NULL), 200);
+    const struct json_token *list = json_get(&t.doc, 0, "messages");
+    assert_int_equal(list->count, 1);
+    uint32_t message = json_first(&t.doc, (uint32_t)(list - t.doc.tokens));
+    const struct json_token *v = json_get(&t.doc, message, "message_id");
+    snprintf(id, 64, "%.*s", (int)v->len, v->str);
+    v = json_get(&t.doc, message, "receipt_handle");
+    snprintf(receipt, 64, "%.*s", (int)v->len, v->str);
+}
+
+static void path_of(char out[160], const char *id, const char *verb)
+{
+    snprintf(out, 160, "/v1/queues/q/messages/%s%s", id, verb);
+}
+
+static void a_message_goes_in_out_and_away(void **state)
+{
+    char id[64], receipt[64], path[160];
+    struct http_request req;
+    (void)state;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages",
+                         "{\"payload\":\"hi\",\"priority\":9,\"metadata\":{\"a\":1}}"),
+                     201);
+    assert_memory_equal(text("message_id"), "msg_", 4);
+    claim_one(id, receipt);
+    assert_string_equal(t.headers, "Cache-Control: no-store\r\n");
+    assert_non_null(strstr(buf_cstr(&t.body), "\"payload\":\"hi\",\"priority\":9,\"level\":\"9\""));
+    assert_non_null(strstr(buf_cstr(&t.body), "\"attempt\":1,\"visibility_timeout\":30,"
+                                              "\"metadata\":{\"a\":1},\"effective_level\":\"9\""));
+    path_of(path, id, "");
+    assert_int_equal(ask(VERB_GET, path, NULL), 200);
+    assert_string_equal(text("state"), "leased");
+    assert_non_null(json_get(&t.doc, 0, "visible_at"));
+    assert_int_equal(ask(VERB_DELETE, path, NULL), 400);
+    problem_is(400, "receipt-missing", NULL);
+    assert_int_equal(ask_as(&req, &(struct ask){.receipt = "rh_x"}, VERB_DELETE, path, NULL), 409);
+    assert_int_equal(ask_as(&req, &(struct ask){.receipt = receipt}, VERB_DELETE, path, NULL), 204);
+    assert_int_equal(t.body.len, 0);
+    assert_int_equal(ask_as(&req, &(struct ask){.receipt = receipt}, VERB_DELETE, path, NULL), 404);
+    assert_int_equal(ask(VERB_GET, "/v1/queues/q/messages?max=5", NULL), 200);
+    assert_string_equal(buf_cstr(&t.body), "{\"messages\":[]}");
+}
+
+static void receipts_nack_release_and_extend(void **state)
+{
+    char id[64], receipt[64], path[160], body[200];
+    (void)state;
+    ask(VERB_PUT, "/v1/queues/q", "{\"max_attempts\":2}");
+    ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":[1,2]}");
+    claim_one(id, receipt);
+    path_of(path, id, "/extend");
+    snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\"}", receipt);
+    ask(VERB_POST, path, body);
+    problem_is(422, "invalid-field", "/visibility_timeout_seconds");
+    snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\",\"visibility_timeout_seconds\":60}",
+             receipt);
+    assert_int_equal(ask(VERB_POST, path, body), 200);
+    assert_non_null(json_get(&t.doc, 0, "urgent_waiting"));
+    path_of(path, id, "/release");
+    snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\"}", receipt);
+    assert_int_equal(ask(VERB_POST, path, body), 200);
+    assert_string_equal(text("state"), "ready");
+    ask(VERB_POST, path, body);
+    problem_is(409, "receipt-expired", NULL);
+    for (int i = 0; i < 2; i++) {
+        claim_one(id, receipt);
+        path_of(path, id, "/nack");
+        snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\",\"reason\":\"b\\u00e4d\"}",
+                 receipt);
+        assert_int_equal(ask(VERB_POST, path, body), 200);
+    }
+    assert_string_equal(text("state"), "dead");
+    assert_int_equal(ask(VERB_GET, "/v1/queues/q/dead", NULL), 200);
+    assert_non_null(strstr(buf_cstr(&t.body), "\"payload\":[1,2]"));
+    assert_non_null(strstr(buf_cstr(&t.body), "\"reason\":\"bäd\",\"attempts\":2"));
+    snprintf(path, sizeof(path), "/v1/queues/q/dead/%s", id);
+    assert_int_equal(ask(VERB_GET, path, NULL), 200);
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/dead/redrive", NULL), 200);
+    assert_string_equal(buf_cstr(&t.body), "{\"redriven\":1}");
+    ask(VERB_GET, path, NULL);
+    problem_is(404, "message-not-found", NULL);
+    ask(VERB_DELETE, path, NULL);
+    problem_is(404, "message-not-found", NULL);
+}
+
+static void a_batch_tells_each_message_its_own(void **state)
+{
+    struct http_request req;
+    const struct ask lines = {.type = "application/x-ndjson"};
+    (void)state;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/batch",
+                         "{\"messages\":[{\"payload\":1},{},{\"payload\":2,\"priority\":77},5]}"),
+                     200);
+    assert_non_null(strstr(buf_cstr(&t.body), "unknown-priority"));
+    assert_non_null(strstr(buf_cstr(&t.body), "invalid-field"));
+    assert_int_equal(json_get(&t.doc, 0, "results")->count, 4);
+    assert_int_equal(ask_as(&req, &lines, VERB_POST, "/v1/queues/q/messages/batch",
+                            "{\"payload\":3}\n\n{broken\r\n{\"payload\":4}"),
+                     200);
+    assert_int_equal(json_get(&t.doc, 0, "results")->count, 3);
+    assert_int_equal(ask_as(&req, &lines, VERB_POST, "/v1/queues/q/messages/batch", "{\n"), 200);
+    ask(VERB_POST, "/v1/queues/q/messages/batch", "{\"messages\":[]}");
+    problem_is(422, "invalid-field", "/messages");
+    ask(VERB_POST, "/v1/queues/q/messages/batch", "{\"messages\":{}}");
+    problem_is(422, "invalid-field", "/messages");
+    ask_as(&req, &lines, VERB_POST, "/v1/queues/q/messages/batch", "\n");
+    problem_is(422, "invalid-field", "/messages");
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/claim", "{\"max\":10}"), 200);
+    assert_int_equal(json_get(&t.doc, 0, "messages")->count, 3);
+    ask(VERB_POST, "/v1/queues/q/messages/ack",
+        "{\"receipts\":[{\"message_id\":\"m\",\"receipt_handle\":\"r\"},{}]}");
+    assert_int_equal(t.status, 200);
+    assert_int_equal(json_get(&t.doc, 0, "results")->count, 2);
+}
+
+static void an_export_is_continued_by_its_cursor(void **state)
+{
+    unsigned lines = 0;
+    char target[200] = "/v1/queues/q/export?limit=7";
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":{\"a\":\n1},\"dedup_key\":null}");
+    for (int page = 0; page < 10; page++) {
+        assert_int_equal(ask(VERB_GET, target, NULL), 200);
+        assert_string_equal(t.type, "application/x-ndjson");
+        for (size_t i = 0; i < t.body.len; i++)
+            lines += t.body.data[i] == '\n';
+        char *cursor = strstr(t.headers, "X-Next-Cursor: ");
+        if (!cursor)
+            break;
+        cursor[strcspn(cursor, "\r")] = '\0';
+        snprintf(target, sizeof(target), "/v1/queues/q/export?limit=7&after=%s", cursor + 15);
+    }
+    assert_int_equal(lines, 40);
+    ask(VERB_GET, "/v1/queues/q/export?after=1-2", NULL);
+    problem_is(422, "invalid-field", "/after");
+    assert_int_equal(ask(VERB_GET, "/v1/queues/q/export", NULL), 200);
+    lines = 0;
+    for (size_t i = 0; i < t.body.len; i++)
+        lines += t.body.data[i] == '\n';
+    assert_int_equal(lines, 40); /* fetched in several steps */
+}
+
+static void queues_are_made_changed_listed_and_shown(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(VERB_PUT, "/v1/queues/b", NULL), 201);
+    assert_int_equal(ask(VERB_PUT, "/v1/queues/b", "{\"max_attempts\":4}"), 200);
+    assert_string_equal(text("max_attempts"), "4");
+    assert_int_equal(ask(VERB_PUT, "/v1/queues/a", "{}"), 201);
+    assert_int_equal(ask(VERB_GET, "/v1/queues/%61", NULL), 200);
+    assert_string_equal(text("profile"), "levels");
+    assert_int_equal(ask(VERB_GET, "/v1/queues?limit=1", NULL), 200);
+    assert_string_equal(text("next"), "a");
+    assert_int_equal(ask(VERB_GET, "/v1/queues?after=a", NULL), 200);
+    assert_int_equal(json_get(&t.doc, 0, "queues")->count, 1);
+    assert_int_equal(ask(VERB_POST, "/v1/queues/a/pause", NULL), 200);
+    assert_int_equal(ask(VERB_GET, "/v1/queues/a/stats", NULL), 200);
+    assert_true(json_get(&t.doc, 0, "paused")->boolean);
+    assert_int_equal(json_get(&t.doc, 0, "depth_by_priority")->count, 10);
+    ask(VERB_POST, "/v1/queues/nope/pause", NULL);
+    problem_is(404, "queue-not-found", NULL);
+    assert_int_equal(ask(VERB_GET, "/metrics", NULL), 200);
+    assert_non_null(strstr(buf_cstr(&t.body), "\ntriage_queue_ready{queue=\"b\"} 0\n"));
+    assert_non_null(
+        strstr(buf_cstr(&t.body), "\ntriage_queue_level_ready{queue=\"a\",level=\"9\"} 0\n"));
+    assert_non_null(strstr(buf_cstr(&t.body), "\ntriage_broker_waiting 3\n"));
+}
+
+static void what_is_refused_says_why(void **state)
+{
+    static const struct {
+        enum http_verb verb;
+        const char *target, *body;
+        int status;
+        const char *type, *field;
+    } refused[] = {
+        {VERB_POST, "/v1/queues/q/messages", "{", 400, "malformed-json", NULL},
+        {VERB_POST, "/v1/queues/q/messages", "", 400, "malformed-json", NULL},
+        {VERB_POST, "/v1/queues/q/messages", "[]", 422, "invalid-field", NULL},
+        {VERB_POST, "/v1/queues/q/messages?a=1", "{\"payload\":1}", 422, "unknown-field", "/a"},
+        {VERB_POST, "/v1/queues/q/messages", "{\"payload\":1,\"priority\":77}", 422,
+         "unknown-priority", "/priority"},
+        {VERB_POST, "/v1/queues/q/messages/claim", "{\"max\":0}", 422, "invalid-field", "/max"},
+        {VERB_POST, "/v1/queues/q/messages/claim", "{\"min_priority\":\"x\"}", 422,
+         "unknown-priority", "/min_priority"},
+        {VERB_POST, "/v1/queues/q/messages/claim?max=1", NULL, 422, "unknown-field", "/max"},
+        {VERB_GET, "/v1/queues/q/messages?max=101", NULL, 422, "invalid-field", "/max"},
+        {VERB_GET, "/v1/queues/none/stats", NULL, 404, "queue-not-found", NULL},
+        {VERB_GET, "/v1/queues/a%20b", NULL, 422, "invalid-field", "/queue"},
+        {VERB_GET, "/v1/queues/q/messages/msg_x", NULL, 404, "message-not-found", NULL},
+        {VERB_POST, "/v1/queues/q/messages/priority", "{}", 404, "route-not-found", NULL},
+        {VERB_GET, "/v3", NULL, 404, "route-not-found", NULL},
+        {VERB_PUT, "/healthz", NULL, 405, "method-not-allowed", NULL},
+        {VERB_PUT, "/v1/queues/q", "{\"policy\":\"weighted\"}", 422, "invalid-field", "/policy"},
+        {VERB_PUT, "/v1/queues/q", "{\"retry\":{\"x\":1}}", 422, "unknown-field", "/retry/x"},
+        {VERB_POST, "/v1/queues/q/purge", "{\"a\":1}", 422, "unknown-field", "/a"},
+        {VERB_POST, "/v1/queues/q/messages/ack", "{}", 422, "invalid-field", "/receipts"},
+        {VERB_POST, "/v1/queues/q/dead/redrive", "{\"ids\":[1]}", 422, "invalid-field", "/ids"},
+    };
+    struct http_request req;
+    (void)state;
+    ask(VERB_PUT, "/v1/queues/q", NULL);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        ask(refused[i].verb, refused[i].target, refused[i].body);
+        problem_is(refused[i].status, refused[i].type, refused[i].field);
+    }
+    ask_as(&req, &(struct ask){.type = "text/plain"}, VERB_POST, "/v1/queues/q/messages", "x");
+    problem_is(415, "unsupported-media-type", NULL);
+    ask(VERB_PUT, "/v1/queues/q/messages", NULL);
+    assert_string_equal(t.headers, "Allow: POST, GET\r\n");
+}
+
+static void a_consumer_that_hangs_up_is_told_to_the_broker(void **state)
+{
+    struct http_request req;
+    (void)state;
+    ask(VERB_PUT, "/v1/queues/q", NULL);
+    t.hold = true;
+    ask_as(&req, &(struct ask){0}, VERB_POST, "/v1/queues/q/messages/claim",
+           "{\"wait_seconds\":30}");
+    assert_int_equal(t.status, 0);
+    assert_int_equal(t.parked->wait_ms, 30000);
+    req.on_hangup(&req);
+    assert_int_equal(t.hangups, 1);
+    t.parked->done(t.parked);
+    assert_int_equal(t.status, 200);
+}
+
+#define HASH_OF_SECRET "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+
+static void tokens_and_draining_stand_before_the_handlers(void **state)
+{
+    static const char tokens[] = "shop " HASH_OF_SECRET " produce shop-\n";
+    struct auth_table table;
+    struct buf error = {0};
+    struct http_request req;
+    atomic_bool draining = false;
+    const struct ask shop = {.authorization = "Bearer secret"};
+    (void)state;
+    assert_true(auth_parse(tokens, strlen(tokens), 0, &table, &error));
+    api_free(t.api);
+    t.api = api_new(NULL, &(struct api_options){.version = "1",
+                                                .engine = "memory",
+                                                .durability = "none",
+                                                .auth = &table,
+                                                .draining = &draining});
+    ask(VERB_GET, "/v1/info", NULL);
+    problem_is(401, "unauthenticated", NULL);
+    assert_non_null(strstr(t.headers, "WWW-Authenticate: Bearer"));
+    assert_int_equal(ask(VERB_GET, "/healthz", NULL), 200);
+    assert_int_equal(ask_as(&req, &shop, VERB_GET, "/v1/info", NULL), 200);
+    assert_int_equal(
+        ask_as(&req, &shop, VERB_POST, "/v1/queues/shop-1/messages", "{\"payload\":1}"), 201);
+    ask_as(&req, &shop, VERB_POST, "/v1/queues/q/messages", "{\"payload\":1}");
+    problem_is(403, "forbidden", NULL);
+    ask_as(&req, &shop, VERB_POST, "/v1/queues/shop-1/messages/claim", NULL);
+    problem_is(403, "forbidden", NULL);
+    atomic_store(&draining, true);
+    ask_as(&req, &shop, VERB_POST, "/v1/queues/shop-1/messages", "{\"payload\":1}");
+    problem_is(503, "draining", NULL);
+    assert_string_equal(t.headers, "Retry-After: 1\r\n");
+    ask(VERB_GET, "/readyz", NULL);
+    problem_is(503, "draining", NULL);
+    auth_fini(&table);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_message_goes_in_out_and_away),
+        TEST(receipts_nack_release_and_extend),
+        TEST(a_batch_tells_each_message_its_own),
+        TEST(an_export_is_continued_by_its_cursor),
+        TEST(queues_are_made_changed_listed_and_shown),
+        TEST(what_is_refused_says_why),
+        TEST(a_consumer_that_hangs_up_is_told_to_the_broker),
+        TEST(tokens_and_draining_stand_before_the_handlers),
+    };
+#undef TEST
+    return cmocka_run_group_tests_name("api calls", tests, NULL, NULL);
+}
