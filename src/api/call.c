@@ -125,6 +125,18 @@ void call_submit(struct call *c, enum request_kind kind, call_finish *finish)
     broker_submit(c->api->port, &c->request);
 }
 
+static void hang_up(struct http_request *req)
+{
+    struct call *c = req->user;
+    broker_hangup(&c->request);
+}
+
+void call_end_with_peer(struct call *c)
+{
+    c->http->user = c;
+    c->http->on_hangup = hang_up;
+}
+
 void call_again(struct call *c)
 {
     struct request next = {

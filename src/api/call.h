@@ -76,6 +76,7 @@ static inline struct call *call_of_op(struct engine_op *op)
 
 struct call *call_new(struct api *api, struct http_request *http);
 void call_submit(struct call *c, enum request_kind kind, call_finish *finish);
+void call_end_with_peer(struct call *c); /* before it is submitted: the broker hears of a hang-up */
 void call_again(struct call *c); /* in finish: once more, with what was changed in c->request */
 
 /* Answer with c->out and end the call. `type` NULL is JSON. */

@@ -201,5 +201,7 @@ void dead_redrive(struct call *c)
     c->request.op.verb = ENGINE_DEAD_REDRIVE;
     c->request.op.bulk.ids = r.ids;
     c->request.op.bulk.id_count = r.id_count;
+    if (c->request.per_second > 0) /* the way to stop what takes long */
+        call_end_with_peer(c);
     call_submit(c, REQUEST_REDRIVE, redrive_finish);
 }

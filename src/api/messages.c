@@ -165,15 +165,9 @@ static void claim_finish(struct call *c)
     call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
 }
 
-static void claim_hangup(struct http_request *req)
-{
-    struct call *c = req->user;
-    broker_hangup(&c->request);
-}
-
 void messages_claim(struct call *c)
 {
-    struct http_request *req = c->http;
+    const struct http_request *req = c->http;
     c->request.max = 1;
     c->request.op.verb = ENGINE_CLAIM;
     c->request.op.claim.lease_ms = -1;
@@ -182,7 +176,6 @@ void messages_claim(struct call *c)
     if (!ok)
         return;
     c->request.op.visit = claim_visit;
-    req->user = c;
-    req->on_hangup = claim_hangup;
+    call_end_with_peer(c);
     call_submit(c, REQUEST_CLAIM, claim_finish);
 }

@@ -138,6 +138,18 @@ enum status broker_health(struct broker *b, struct buf *detail)
     return engine_health(b->engines[0], detail);
 }
 
+bool broker_failed(struct broker *b)
+{
+    bool failed = false;
+    for (uint32_t i = 0; i < b->shard_count; i++) {
+        struct shard *s = &b->shards[i];
+        uv_mutex_lock(&s->published_mutex);
+        failed = failed || s->published_failed;
+        uv_mutex_unlock(&s->published_mutex);
+    }
+    return failed;
+}
+
 static void add(uint64_t *to, const uint64_t *from, size_t size)
 {
     for (size_t i = 0; i < size / sizeof(uint64_t); i++)

@@ -318,6 +318,7 @@ static void publish(struct shard *s)
     uv_mutex_lock(&s->published_mutex);
     s->published = s->counters;
     s->published_engine = s->engine->counters;
+    s->published_failed = s->engine->failed;
     uv_mutex_unlock(&s->published_mutex);
 }
 

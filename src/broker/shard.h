@@ -80,6 +80,7 @@ struct shard {
     uv_mutex_t published_mutex;
     struct broker_counters published;
     struct engine_counters published_engine;
+    bool published_failed;
 };
 
 struct broker {

@@ -422,7 +422,7 @@ struct message *queue_find(struct queue *q, const struct message_id *id)
 
 void queue_need_body(struct queue *q, struct message *m)
 {
-    if (m->body || message_body_len(m) == 0)
+    if (m->body)
         return;
     assert(q->backing);
     account(q, m, -1);
@@ -506,6 +506,23 @@ static struct message *lane_head(struct queue *q, uint8_t slot, struct instant n
     }
 }
 
+/* Deep queues are not in the cache. The claim after next will want the message after next; the one
+ * after this was asked for by the claim before. */
+static void prefetch_behind(const struct order *ready, const struct message *m)
+{
+    const struct order_node *next = order_next(ready, &m->node);
+    if (!next)
+        return;
+    const struct message *first = container_of(next, struct message, node);
+    __builtin_prefetch(first->body);
+    const struct order_node *after = order_next(ready, next);
+    if (!after)
+        return;
+    const struct message *second = container_of(after, struct message, node);
+    __builtin_prefetch(second);
+    __builtin_prefetch(&second->node.links[0]);
+}
+
 struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, struct instant now)
 {
     struct message *m;
@@ -513,9 +530,7 @@ struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, str
         expire(q, m, now);
     if (!m)
         return NULL;
-    struct order_node *next = order_next(&q->lanes[slot].ready, &m->node);
-    if (next) /* the next claim will want it; deep queues are not in the cache */
-        __builtin_prefetch(container_of(next, struct message, node));
+    prefetch_behind(&q->lanes[slot].ready, m);
     struct delivery *d = message_delivery(m);
     q->random(d->receipt, sizeof(d->receipt));
     d->lease_ms = lease_ms;

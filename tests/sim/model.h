@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 
-#define MODEL_LIVE_MAX  512
+#define MODEL_LIVE_MAX  4096
 #define MODEL_DEDUP_MAX 4096
 #define MODEL_REASON    32
 #define MODEL_STEP_MS   1000 /* a wall clock that goes back by up to this stands still instead */

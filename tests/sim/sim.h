@@ -8,10 +8,9 @@
 #include "sim/model.h"
 
 #define SIM_QUEUES      3
-#define SIM_ITEMS       6
+#define SIM_ITEMS       64
 #define SIM_SEEN_MAX    512
 #define SIM_GROUP_MAX   6
-#define SIM_LIVE_MAX    200 /* enqueues stop above this many messages in a queue */
 #define SIM_LOG_LINES   20
 #define SIM_LOG_LINE    160
 #define SIM_PAST        64
@@ -41,11 +40,15 @@ struct sim {
     struct sim_queue queues[SIM_QUEUES];
     uint32_t queue_count;
     uint32_t queue_id_high;
+    bool deep;            /* more messages than an engine with little memory keeps there */
+    uint32_t items_max;   /* in one op */
+    uint32_t live_max;    /* enqueues stop above this many messages in a queue */
     uint32_t payload_max; /* large ones push an engine with little memory to its files */
     uint64_t tag;         /* makes payloads unlike each other */
     struct sim_past past[SIM_PAST];
     uint32_t past_count;
 
+    uint64_t refills; /* reads of a tail, in all runs */
     char log[SIM_LOG_LINES][SIM_LOG_LINE];
     uint64_t log_count;
 };

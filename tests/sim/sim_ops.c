@@ -88,6 +88,33 @@ static struct message_id any_id(struct sim *s, struct sim_queue *q)
                                sim_pick(s, 1000)};
 }
 
+/* Lists the whole queue, `limit` at a time, and says which of the model's messages were shown. */
+static void list_shown(struct sim *s, struct sim_queue *q, uint32_t limit, bool *shown)
+{
+    static struct sim_op o;
+    struct list_cursor at = {0};
+    memset(shown, 0, MODEL_LIVE_MAX * sizeof(*shown));
+    do {
+        o.op = (struct engine_op){.verb = ENGINE_LIST, .queue = q->real, .visit = sim_see};
+        o.op.list.after = at;
+        o.op.list.limit = limit;
+        o.seen_count = 0;
+        rig_run_one(&s->rig, &o.op);
+        sim_check(s, o.op.status == STATUS_OK, "list: %s", status_name(o.op.status));
+        sim_check(s, o.op.list.found == o.seen_count, "list: found %u of %u", o.op.list.found,
+                  o.seen_count);
+        for (uint32_t i = 0; i < o.seen_count; i++) {
+            struct model_message *m = model_find(&q->model, &o.seen[i].id);
+            uint64_t seq = o.seen[i].id.seq;
+            sim_check(s, m, "list shows seq %" PRIu64 ", which is gone", seq);
+            sim_check(s, !shown[m - q->model.messages], "list shows seq %" PRIu64 " twice", seq);
+            shown[m - q->model.messages] = true;
+            sim_compare(s, &o.seen[i], m);
+        }
+        at = o.op.list.next;
+    } while (o.op.list.more);
+}
+
 /* Put. */
 
 static int64_t any_ready_ms(struct sim *s, struct model_draft *d)
@@ -152,8 +179,8 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
 
 static void make_put(struct sim *s, struct sim_op *o)
 {
-    uint32_t count = 1 + sim_pick(s, SIM_ITEMS);
-    if (o->q->model.count + count * SIM_GROUP_MAX > SIM_LIVE_MAX)
+    uint32_t count = 1 + sim_pick(s, s->items_max);
+    if (o->q->model.count + count * SIM_GROUP_MAX > s->live_max)
         count = 0;
     for (uint32_t i = 0; i < count; i++)
         make_draft(s, o, i);
@@ -195,7 +222,7 @@ static void judge_put(struct sim *s, struct sim_op *o)
 static void make_claim(struct sim *s, struct sim_op *o)
 {
     const struct queue_config *c = &o->q->model.config;
-    uint32_t want = 1 + sim_pick(s, sim_chance(s, 10) ? 40 : 4);
+    uint32_t want = 1 + sim_pick(s, s->deep ? CLAIM_MAX : sim_chance(s, 10) ? 40 : 4);
     if (sim_chance(s, 70)) {
         struct policy p;
         policy_init(&p, c);
@@ -277,7 +304,7 @@ static void make_settle(struct sim *s, struct sim_op *o)
                                              ENGINE_NACK, ENGINE_RELEASE, ENGINE_EXTEND};
     o->op.verb = verbs[sim_pick(s, 6)];
     o->op.settle.items = o->settle;
-    o->op.settle.count = 1 + sim_pick(s, SIM_ITEMS);
+    o->op.settle.count = 1 + sim_pick(s, s->items_max);
     for (uint32_t i = 0; i < o->op.settle.count; i++)
         make_receipt(s, o, &o->settle[i]);
     o->op.settle.delay_ms = sim_chance(s, 60)   ? -1
@@ -366,40 +393,37 @@ static void judge_get(struct sim *s, struct sim_op *o)
 static void make_purge(struct sim *s, struct sim_op *o)
 {
     o->op.verb = ENGINE_PURGE;
-    o->op.bulk.max = 1 + sim_pick(s, 20);
+    o->op.bulk.max = 1 + sim_pick(s, s->live_max / 10);
     o->op.bulk.before_seq = o->q->model.next_seq - sim_pick(s, 20) * (o->q->model.next_seq > 20);
     o->op.bulk.slot = -1;
     sim_note(s, "%s purge %u before %" PRIu64, o->q->name, o->op.bulk.max, o->op.bulk.before_seq);
 }
 
+static bool purgeable(const struct model_message *m, const struct sim_op *o)
+{
+    return (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED) &&
+           m->id.seq < o->op.bulk.before_seq;
+}
+
 /* Which ones a purge takes first is the engine's choice: the model asks what is left. */
 static void judge_purge(struct sim *s, struct sim_op *o)
 {
+    static bool shown[MODEL_LIVE_MAX];
     struct model_queue *q = &o->q->model;
-    uint32_t eligible = 0;
-    for (uint32_t i = 0; i < q->count; i++) {
-        const struct model_message *m = &q->messages[i];
-        eligible += (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED) &&
-                    m->id.seq < o->op.bulk.before_seq;
-    }
+    uint32_t eligible = 0, gone = 0;
+    for (uint32_t i = 0; i < q->count; i++)
+        eligible += purgeable(&q->messages[i], o);
     uint32_t want = eligible < o->op.bulk.max ? eligible : o->op.bulk.max;
     sim_check(s, o->op.bulk.count == want, "purged %u, expected %u", o->op.bulk.count, want);
     sim_check(s, o->op.bulk.more || eligible <= want, "purge says there is no more");
-    for (uint32_t i = 0, gone = 0; i < q->count && gone < want;) {
-        struct model_message *m = &q->messages[i];
-        bool mine = (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED) &&
-                    m->id.seq < o->op.bulk.before_seq;
-        struct sim_op get = {.op = {.verb = ENGINE_GET, .queue = o->q->real, .visit = sim_see}};
-        get.op.one.id = m->id;
-        if (mine)
-            rig_run_one(&s->rig, &get.op);
-        if (mine && get.op.status == STATUS_MESSAGE_NOT_FOUND) {
-            model_cancel(q, &m->id);
+    list_shown(s, o->q, 500, shown);
+    for (uint32_t i = q->count; i-- > 0;) { /* from the end: a gap is filled with the last one */
+        if (!shown[i] && purgeable(&q->messages[i], o)) {
+            model_cancel(q, &q->messages[i].id);
             gone++;
-        } else {
-            i++;
         }
     }
+    sim_check(s, gone == want, "purge took %u, and said %u", gone, want);
 }
 
 /* Dead letters. */
@@ -410,10 +434,10 @@ static void make_dead(struct sim *s, struct sim_op *o)
     const struct queue_config *c = &o->q->model.config;
     o->op.bulk.slot = sim_chance(s, 70) ? -1 : c->levels[sim_pick(s, c->level_count)].slot;
     o->op.bulk.before_seq = UINT64_MAX;
-    o->op.bulk.max = 1 + sim_pick(s, 5);
+    o->op.bulk.max = 1 + sim_pick(s, s->items_max);
     if (sim_chance(s, 40)) {
         o->op.bulk.ids = o->ids;
-        o->op.bulk.id_count = 1 + sim_pick(s, SIM_ITEMS);
+        o->op.bulk.id_count = 1 + sim_pick(s, s->items_max);
         o->op.bulk.max = o->op.bulk.id_count;
         for (uint32_t i = 0; i < o->op.bulk.id_count; i++) {
             const struct model_message *m = any_in(s, &o->q->model, MESSAGE_DEAD);
@@ -502,37 +526,12 @@ const uint32_t sim_verb_count = sizeof(sim_verbs) / sizeof(sim_verbs[0]);
 /* A purge is judged by looking at what is left, and so stands alone. */
 const struct sim_verb sim_purge = {1, make_purge, judge_purge};
 
-static uint32_t list_state(struct sim *s, struct sim_queue *q, struct sim_op *o, bool *shown)
-{
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < o->seen_count; i++) {
-        struct model_message *m = model_find(&q->model, &o->seen[i].id);
-        sim_check(s, m, "list shows seq %" PRIu64 ", which is gone", o->seen[i].id.seq);
-        sim_check(s, !shown[m - q->model.messages], "list shows seq %" PRIu64 " twice", m->id.seq);
-        shown[m - q->model.messages] = true;
-        sim_compare(s, &o->seen[i], m);
-        found++;
-    }
-    return found;
-}
-
 void sim_list_all(struct sim *s, struct sim_queue *q)
 {
-    bool shown[MODEL_LIVE_MAX] = {false};
-    struct list_cursor at = {0};
-    uint32_t limit = 1 + sim_pick(s, 50);
-    static struct sim_op o;
+    static bool shown[MODEL_LIVE_MAX];
+    uint32_t limit = 1 + sim_pick(s, s->deep ? 500 : 50);
     sim_note(s, "%s list by %u", q->name, limit);
-    do {
-        o = (struct sim_op){.op = {.verb = ENGINE_LIST, .queue = q->real, .visit = sim_see}};
-        o.op.list.after = at;
-        o.op.list.limit = limit;
-        rig_run_one(&s->rig, &o.op);
-        sim_check(s, o.op.status == STATUS_OK, "list: %s", status_name(o.op.status));
-        uint32_t found = list_state(s, q, &o, shown);
-        sim_check(s, o.op.list.found == found, "list: found %u of %u", o.op.list.found, found);
-        at = o.op.list.next;
-    } while (o.op.list.more);
+    list_shown(s, q, limit, shown);
     for (uint32_t i = 0; i < q->model.count; i++) {
         const struct model_message *m = &q->model.messages[i];
         sim_check(s, shown[i] || m->state == MESSAGE_DEAD || m->state == MESSAGE_DONE,

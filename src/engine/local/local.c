@@ -563,6 +563,8 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
         break;
     default:
         resident_apply(&l->r, op, now);
+        if (op->verb == ENGINE_PUT)
+            lq->changed = true; /* what was deduplicated shows only in the totals */
     }
     if (lq)
         tail_dismiss_guests(lq);

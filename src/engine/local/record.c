@@ -234,7 +234,7 @@ static void get_body(struct reader *r, struct message *m)
 {
     size_t len = message_body_len(m);
     const char *bytes = r->ok ? get_bytes(r, len) : NULL;
-    if (bytes && len > 0)
+    if (bytes)
         m->body = mem_dup(bytes, len);
 }
 

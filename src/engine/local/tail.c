@@ -302,6 +302,8 @@ static bool admit_ended(struct queue *q, const char *data, size_t len, uint64_t 
         local_damage(l, "a dead letter or history record does not decode");
         return false;
     }
+    if (m->state == MESSAGE_DONE && m->delivery->died_ms + q->config->history_ms < until_ms)
+        until_ms = m->delivery->died_ms + q->config->history_ms; /* the setting was lowered */
     bool wanted = until_ms > l->now.wall_ms &&
                   (!id || (m->born_ms == id->ready_ms && m->born_slot == id->slot));
     if (!wanted) {

@@ -1,0 +1,249 @@
+/* The server: settings, threads, serve, drain, stop. */
+#include "api/auth.h"
+#include "api/rate.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "openapi.h"
+#include "settings.h"
+#include "worker.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct server {
+    struct settings settings;
+    struct worker *workers;
+    uint32_t worker_count;
+    struct broker *broker;
+    struct auth_table auth;
+    struct rate *rate;
+    struct api_options api;
+    atomic_bool draining;
+    uv_signal_t signals[2];
+    uv_timer_t watch;
+    int exit_status;
+};
+
+/* Threads: shards first; HTTP on them, or on threads of its own behind them. */
+static void make_workers(struct server *s)
+{
+    const struct settings *c = &s->settings;
+    s->worker_count = c->shards + c->net_threads;
+    s->workers = mem_zalloc(s->worker_count * sizeof(*s->workers));
+    for (uint32_t i = 0; i < s->worker_count; i++)
+        worker_init(&s->workers[i], i, i < c->shards, c->net_threads == 0 || i >= c->shards);
+}
+
+static bool open_broker(struct server *s)
+{
+    const struct settings *c = &s->settings;
+    struct broker_options options = {
+        .engine =
+            {
+                .kind = c->engine,
+                .data_dir = c->data,
+                .durability = c->durability,
+                .sync_interval_ms = c->sync_interval_ms,
+                .memory_limit = c->memory_limit,
+                .disk_reserve = c->disk_reserve,
+            },
+        .auto_create = c->auto_create,
+        .max_queues = c->max_queues,
+        .inbox_max = c->inbox_max,
+    };
+    snprintf(options.default_profile, sizeof(options.default_profile), "%s", c->default_profile);
+    uv_loop_t *loops[64];
+    for (uint32_t i = 0; i < c->shards; i++)
+        loops[i] = &s->workers[i].loop;
+    struct buf error = {0};
+    uint64_t started_us = clock_mono_us();
+    enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
+    if (status)
+        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine,
+                  buf_cstr(&error));
+    else
+        log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine,
+                 c->durability_text,
+                 (unsigned long long)(clock_mono_us() - started_us) / 1000);
+    buf_fini(&error);
+    return status == STATUS_OK;
+}
+
+static bool load_tokens(struct server *s)
+{
+    const struct settings *c = &s->settings;
+    if (c->rate_limit > 0)
+        s->rate = rate_new(c->rate_limit, c->rate_limit);
+    if (!*c->tokens_file)
+        return true;
+    struct buf error = {0};
+    bool ok = auth_load(c->tokens_file, c->rate_limit, &s->auth, &error);
+    if (!ok)
+        log_error("cannot read the tokens", "file=%s reason=\"%s\"", c->tokens_file,
+                  buf_cstr(&error));
+    buf_fini(&error);
+    return ok;
+}
+
+static void sum_http_counters(void *ctx, struct http_counters *sum)
+{
+    const struct server *s = ctx;
+    *sum = (struct http_counters){0};
+    for (uint32_t i = 0; i < s->worker_count; i++) {
+        if (!s->workers[i].http)
+            continue;
+        struct http_counters one = http_server_counters(s->workers[i].http);
+#define X(name, meaning) sum->name += one.name;
+        HTTP_COUNTERS(X)
+#undef X
+    }
+}
+
+/* A connection is a descriptor; leave some for files. */
+static unsigned connections_per_worker(const struct settings *c, unsigned net_workers)
+{
+    struct rlimit fds;
+    unsigned most = c->max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &fds) == 0) {
+        fds.rlim_cur = fds.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &fds);
+        unsigned long spare = fds.rlim_max > 2048 ? fds.rlim_max - 1200 : fds.rlim_max / 2;
+        if (most > spare) {
+            log_warn("fewer connections than configured, for want of file descriptors",
+                     "max_connections=%u now=%lu", most, spare);
+            most = (unsigned)spare;
+        }
+    }
+    unsigned each = most / net_workers;
+    return each > 0 ? each : 1;
+}
+
+static bool listen_all(struct server *s)
+{
+    const struct settings *c = &s->settings;
+    s->api = (struct api_options){
+        .broker = s->broker,
+        .version = TRIAGE_VERSION,
+        .engine = c->engine,
+        .durability = c->durability_text,
+        .started_ms = clock_now().wall_ms,
+        .openapi = openapi_text,
+        .openapi_len = openapi_len,
+        .draining = &s->draining,
+        .auth = s->auth.count > 0 ? &s->auth : NULL,
+        .rate = s->rate,
+        .http_counters = sum_http_counters,
+        .http_counters_ctx = s,
+    };
+    unsigned net_workers = c->net_threads ? c->net_threads : c->shards;
+    struct http_limits limits = http_limits_default();
+    limits.connections_max = connections_per_worker(c, net_workers);
+    int port = c->port;
+    for (uint32_t i = 0; i < s->worker_count; i++) {
+        struct worker *w = &s->workers[i];
+        int err = worker_listen(w, s->broker, &s->api, &limits, c->address, port, net_workers > 1);
+        if (err) {
+            log_error("cannot listen", "address=%s:%d reason=\"%s\"", c->address, port,
+                      uv_strerror(err));
+            return false;
+        }
+        if (w->http)
+            port = http_server_port(w->http);
+    }
+    log_info("listening", "address=%s:%d version=%s shards=%u net_threads=%u", c->address, port,
+             TRIAGE_VERSION, c->shards, c->net_threads);
+    return true;
+}
+
+/* Stopping */
+
+static void stop_watching(struct server *s)
+{
+    for (int i = 0; i < 2; i++)
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    uv_close((uv_handle_t *)&s->watch, NULL);
+}
+
+static void drain(struct server *s)
+{
+    if (atomic_exchange(&s->draining, true))
+        return;
+    stop_watching(s);
+    for (uint32_t i = 0; i < s->worker_count; i++)
+        worker_stop(&s->workers[i], s->settings.drain_seconds * 1000);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    log_info("draining", "signal=%s", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    drain(handle->data);
+}
+
+/* An engine that cannot be trusted any more: what memory says and what the disk says may differ.
+ * Everything under way is answered 503; a restart recovers what was acknowledged. */
+static void on_watch(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+    struct buf detail = {0};
+    if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE && broker_failed(s->broker)) {
+        log_error("the engine failed; stopping", "reason=\"%s\"", buf_cstr(&detail));
+        s->exit_status = 1;
+        drain(s);
+    }
+    buf_fini(&detail);
+}
+
+static void start_watching(struct server *s)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    uv_loop_t *loop = &s->workers[0].loop;
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(loop, &s->signals[i]);
+        s->signals[i].data = s;
+        uv_signal_start(&s->signals[i], on_signal, numbers[i]);
+    }
+    uv_timer_init(loop, &s->watch);
+    s->watch.data = s;
+    uv_timer_start(&s->watch, on_watch, 200, 200);
+}
+
+static void serve(struct server *s)
+{
+    start_watching(s);
+    for (uint32_t i = 1; i < s->worker_count; i++)
+        worker_start(&s->workers[i]);
+    worker_run(&s->workers[0]);
+    for (uint32_t i = 1; i < s->worker_count; i++)
+        worker_join(&s->workers[i]);
+}
+
+static void close_all(struct server *s)
+{
+    broker_close(s->broker);
+    for (uint32_t i = 0; i < s->worker_count; i++)
+        worker_fini(&s->workers[i]);
+    auth_fini(&s->auth);
+    if (s->rate)
+        rate_free(s->rate);
+    free(s->workers);
+    log_info("stopped", "status=%d", s->exit_status);
+}
+
+int main(int argc, char **argv)
+{
+    static struct server server;
+    enum settings_outcome outcome = settings_load(&server.settings, argc, argv);
+    if (outcome != SETTINGS_RUN)
+        return outcome == SETTINGS_EXIT_OK ? 0 : 2;
+    log_set_level(server.settings.log_level);
+    make_workers(&server);
+    if (!load_tokens(&server) || !open_broker(&server) || !listen_all(&server))
+        return 1;
+    serve(&server);
+    close_all(&server);
+    return server.exit_status;
+}

@@ -1,0 +1,44 @@
+/* A thread of the server: one event loop with a shard of the broker, an HTTP
+ * server, or both on it. The first worker runs on the main thread. */
+#ifndef TRIAGE_WORKER_H
+#define TRIAGE_WORKER_H
+
+#include "api/api.h"
+#include "broker/broker.h"
+#include "net/server.h"
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct worker {
+    uint32_t index;
+    bool has_shard;
+    bool has_net;
+    uv_loop_t loop;
+    uv_thread_t thread;
+    uv_async_t stop;
+    struct broker *broker;
+    struct broker_port *port;
+    struct http_server *http;
+    struct api *api;
+    uint32_t drain_ms;
+    unsigned parts_left; /* shard and net, while draining */
+};
+
+void worker_init(struct worker *w, uint32_t index, bool has_shard, bool has_net);
+
+/* Opens port, api and listener; the broker is open. Returns 0 or a libuv error. */
+MUST_USE int worker_listen(struct worker *w, struct broker *b, const struct api_options *options,
+                           const struct http_limits *limits, const char *address, int port,
+                           bool shared);
+
+void worker_start(struct worker *w); /* in a thread of its own */
+void worker_run(struct worker *w);   /* on this one, until it has drained */
+
+/* Any thread: take no more, answer what is under way, end. */
+void worker_stop(struct worker *w, uint32_t drain_ms);
+
+void worker_join(struct worker *w);
+void worker_fini(struct worker *w);
+
+#endif
