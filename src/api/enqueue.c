@@ -231,20 +231,23 @@ static void body_from(struct enqueue *e, const char *payload, size_t len, enum p
 
 static bool body_from_base64(struct enqueue *e, struct problem *p)
 {
-    size_t len;
+    size_t len = 0;
     if (e->base64->len > (PAYLOAD_MAX + 2) / 3 * 4)
         return too_large(p, "payload_base64");
     e->draft.body = mem_alloc(base64_room(e->base64->len) + e->metadata_len + e->dedup_len);
-    if (!base64_decode(e->base64->str, e->base64->len, e->draft.body, &len) || len > PAYLOAD_MAX) {
-        free(e->draft.body);
-        e->draft.body = NULL;
-        problem_set_field(p, "", "payload_base64", 14);
-        return problem_set(p, STATUS_INVALID_FIELD,
-                           "payload_base64 must be padded base64 in the standard alphabet (RFC "
-                           "4648, section 4).");
+    bool ok = base64_decode(e->base64->str, e->base64->len, e->draft.body, &len);
+    if (ok && len <= PAYLOAD_MAX) {
+        body_build(e, len, PAYLOAD_BYTES);
+        return true;
     }
-    body_build(e, len, PAYLOAD_BYTES);
-    return true;
+    free(e->draft.body);
+    e->draft.body = NULL;
+    if (ok) /* the last group has room for one byte too many */
+        return too_large(p, "payload_base64");
+    problem_set_field(p, "", "payload_base64", 14);
+    return problem_set(p, STATUS_INVALID_FIELD,
+                       "payload_base64 must be padded base64 in the standard alphabet (RFC 4648, "
+                       "section 4).");
 }
 
 static bool payload_take(struct enqueue *e, struct problem *p)

@@ -491,14 +491,19 @@ static void expire(struct queue *q, struct message *m, struct instant now)
 
 /* Leases */
 
+bool lane_head_known(const struct lane *l)
+{
+    const struct order_node *head = order_first(&l->ready);
+    return l->tail_ready == 0 || (head && lane_within_bound(l, head->key, head->tie));
+}
+
 static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
 {
     struct lane *l = &q->lanes[slot];
     for (;;) {
         struct order_node *head = order_first(&l->ready);
         uint64_t behind = l->tail_ready;
-        bool sure = behind == 0 || (head && lane_within_bound(l, head->key, head->tie));
-        if (sure)
+        if (lane_head_known(l))
             return head ? container_of(head, struct message, node) : NULL;
         q->backing->refill(q, slot, now);
         if (l->tail_ready == behind) /* the store could not: what is here has to do */
@@ -769,11 +774,17 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
 
 /* For stores */
 
+int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now)
+{
+    const struct lane *l = &q->lanes[m->slot];
+    return m->cold && l->tail_clock_ms > now.wall_ms ? l->tail_clock_ms : now.wall_ms;
+}
+
 void queue_restore(struct queue *q, struct message *m, struct instant now)
 {
     enum message_state to = m->state;
     if (message_pending(m))
-        to = m->ready_ms <= now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
+        to = m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
     m->state = MESSAGE_NEW;
     queue_move(q, m, to);
     enlist(q, m);

@@ -157,6 +157,8 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
  * are set; totals are not touched. For SCHEDULED and READY the state follows from ready_ms and now.
  * The lane's tail counts are the caller's to correct first. */
 void queue_restore(struct queue *q, struct message *m, struct instant now);
+/* Up to when a message counts as ready: now, or what its lane's tail has been counted by. */
+int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now);
 void queue_forget(struct queue *q, struct message *m); /* out of memory; the store still has it */
 void queue_detach(struct queue *q, struct message *m); /* the same, but m is the caller's now */
 
@@ -166,6 +168,7 @@ void queue_tail_take(struct queue *q, const struct message *m);
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
 bool lane_has_tail(const struct lane *l);
+bool lane_head_known(const struct lane *l); /* no refill is needed to claim from it */
 struct message *lane_last(const struct lane *l); /* of those in memory; NULL when none */
 
 void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms);

@@ -366,6 +366,8 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
         if (r->before_sweep)
             r->before_sweep(rq, left, now);
         uint32_t moved = queue_sweep(&rq->core, left, now);
+        if (r->after_sweep)
+            r->after_sweep(rq, now);
         left -= moved;
         retime(rq);
         resident_touch(rq);

@@ -29,6 +29,7 @@ struct resident {
     struct resident_queue *dirty;
     /* Brings into memory what is due but only in a store; may be NULL. */
     void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
+    void (*after_sweep)(struct resident_queue *rq, struct instant now);
 };
 
 void resident_init(struct resident *r, const struct engine_ops *ops);

@@ -117,6 +117,8 @@ void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count)
         ops[i]->done = on_done;
         ops[i]->user = &left;
         engine_submit(r->engine, ops[i], r->now);
+        if (r->overlap)
+            engine_flush(r->engine);
     }
     assert(left == count);
     engine_flush(r->engine);

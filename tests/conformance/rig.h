@@ -14,6 +14,7 @@
 struct rig {
     struct engine_options options;
     struct engine *engine; /* NULL while closed */
+    bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */
     char dir[64];          /* owned folder of an engine that keeps files; empty: none */
 

@@ -104,6 +104,7 @@ static void adopt(struct sim *s, struct sim_queue *q)
     sim_check(s, q->real->id > s->queue_id_high, "queue number %u is used again", q->real->id);
     s->queue_id_high = q->real->id;
     model_init(&q->model, q->real);
+    q->draining = false;
 }
 
 static void vary_levels(struct sim *s, struct queue_config *c)
@@ -306,7 +307,9 @@ static void run_group(struct sim *s, uint32_t count, const struct sim_verb *only
         verbs[i]->make(s, o);
         group[i] = &o->op;
     }
+    s->rig.overlap = sim_chance(s, 50);
     rig_run(&s->rig, group, count);
+    s->rig.overlap = false;
     for (uint32_t i = 0; i < count; i++)
         verbs[i]->judge(s, &ops[i]);
 }
@@ -350,7 +353,7 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
     rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit);
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
-    s->jumps = !s->reopens;
+    s->jumps = !s->reopens && !s->deep;
     s->wall_high_ms = s->rig.now.wall_ms;
     s->queue_count = 1 + sim_pick(s, SIM_QUEUES);
     for (uint32_t i = 0; i < s->queue_count; i++) {

@@ -10,7 +10,7 @@
 #define SIM_QUEUES      3
 #define SIM_ITEMS       64
 #define SIM_SEEN_MAX    512
-#define SIM_GROUP_MAX   6
+#define SIM_GROUP_MAX   12
 #define SIM_LOG_LINES   20
 #define SIM_LOG_LINE    160
 #define SIM_PAST        64
@@ -20,6 +20,7 @@ struct sim_queue {
     char name[16];
     struct engine_queue *real;
     struct model_queue model;
+    bool draining; /* deep runs fill up and drain in turns */
 };
 
 /* A delivery that may be long over. */

@@ -180,7 +180,12 @@ static void make_draft(struct sim *s, struct sim_op *o, uint32_t i)
 static void make_put(struct sim *s, struct sim_op *o)
 {
     uint32_t count = 1 + sim_pick(s, s->items_max);
-    if (o->q->model.count + count * SIM_GROUP_MAX > s->live_max)
+    bool full = o->q->model.count + count * SIM_GROUP_MAX > s->live_max;
+    if (full)
+        o->q->draining = s->deep;
+    else if (o->q->model.count < s->live_max / 10)
+        o->q->draining = false;
+    if (full || o->q->draining)
         count = 0;
     for (uint32_t i = 0; i < count; i++)
         make_draft(s, o, i);

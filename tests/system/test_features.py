@@ -13,14 +13,12 @@ import pytest
 from wire import Queue, conserved, until
 
 
-@pytest.fixture(autouse=True)
-def nothing_appears_or_vanishes(request):
-    """Whatever a test did to its queue, its numbers add up in the end."""
-    yield
-    if "queue" in request.fixturenames:
-        queue = request.getfixturevalue("queue")
-        answer = queue.client.get(queue.path + "/stats")
-        assert answer.status == 404 or conserved(answer.json), answer
+@pytest.fixture
+def queue(queue):
+    """Whatever a test does to its queue, its numbers add up in the end."""
+    yield queue
+    answer = queue.client.get(queue.path + "/stats")
+    assert answer.status == 404 or conserved(answer.json), answer
 
 
 def seconds_from_now(seconds):

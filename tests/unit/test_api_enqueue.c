@@ -1,5 +1,6 @@
 #include "api/enqueue.h"
 #include "base/clock.h"
+#include "base/codec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,6 +153,27 @@ static void the_largest_payload_fits_and_one_byte_more_does_not(void **state)
     free(text);
 }
 
+/* 262144, 262145 and 262146 bytes have base64 of one length. */
+static void a_payload_in_base64_is_measured_after_decoding(void **state)
+{
+    char *bytes = calloc(1, PAYLOAD_MAX + 2);
+    (void)state;
+    for (size_t len = PAYLOAD_MAX; len <= PAYLOAD_MAX + 2; len++) {
+        struct buf text = {0};
+        buf_lit(&text, "{\"payload_base64\":\"");
+        base64_put(&text, bytes, len);
+        buf_lit(&text, "\"}");
+        bool fits = from_json(buf_cstr(&text));
+        assert_int_equal(fits, len == PAYLOAD_MAX);
+        if (fits)
+            draft_fini(&draft);
+        else
+            assert_int_equal(problem.status, STATUS_PAYLOAD_TOO_LARGE);
+        buf_fini(&text);
+    }
+    free(bytes);
+}
+
 static void bytes_take_their_fields_from_the_query(void **state)
 {
     (void)state;
@@ -180,6 +202,7 @@ int main(void)
         cmocka_unit_test(a_time_is_given_in_one_of_three_ways),
         cmocka_unit_test(what_is_not_allowed_is_refused),
         cmocka_unit_test(the_largest_payload_fits_and_one_byte_more_does_not),
+        cmocka_unit_test(a_payload_in_base64_is_measured_after_decoding),
         cmocka_unit_test(bytes_take_their_fields_from_the_query),
     };
     return cmocka_run_group_tests_name("api enqueue", tests, NULL, NULL);

@@ -112,6 +112,7 @@ void tail_limbo_add(struct local_queue *lq, struct message *m);
 void tail_limbo_release(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
 void tail_refill(struct queue *q, uint8_t slot, struct instant now);
+void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
 uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms);
 void tail_recall(struct queue *q, const struct message_id *id);
 void tail_body(struct queue *q, struct message *m);

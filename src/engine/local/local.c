@@ -566,8 +566,10 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
         if (op->verb == ENGINE_PUT)
             lq->changed = true; /* what was deduplicated shows only in the totals */
     }
-    if (lq)
+    if (lq) {
         tail_dismiss_guests(lq);
+        tail_top_up(lq->rq, now);
+    }
 }
 
 static void refuse_puts(struct engine_op *op, enum status status)
@@ -726,6 +728,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
         struct local *l = locals[i] = mem_zalloc(sizeof(*l));
         resident_init(&l->r, &local_ops);
         l->r.before_sweep = tail_expire;
+        l->r.after_sweep = tail_top_up;
         l->shared = shared;
         l->shard = i;
         shards[i] = &l->r.base;

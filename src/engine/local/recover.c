@@ -179,6 +179,8 @@ static bool finish_queues(struct recovery *r)
     for (struct loading *q; (q = seqmap_next(&r->queues, id, &id)); id++) {
         ok = ok && load_cold_states(r, q);
         tail_expiry_start(q->lq);
+        if (ok)
+            tail_top_up(q->lq->rq, r->now);
         resident_touch(q->lq->rq);
         uint64_t seq = 0;
         for (struct message *m; (m = seqmap_next(&q->states, seq, &seq)); seq++)

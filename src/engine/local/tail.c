@@ -154,6 +154,15 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
         local_damage(l, "a queue's counters name messages that the store does not have");
 }
 
+void tail_top_up(struct resident_queue *rq, struct instant now)
+{
+    struct queue *q = &rq->core;
+    for (uint8_t slot = 0; q->view->ready > 0 && slot < LEVEL_COUNT_MAX; slot++) {
+        if (!lane_head_known(&q->lanes[slot]))
+            tail_refill(q, slot, now);
+    }
+}
+
 uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms)
 {
     struct local *l = local_behind(q);
@@ -436,7 +445,8 @@ void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now)
         if (op->list.found == op->list.limit) {
             op->list.more = true;
         } else {
-            m->state = m->ready_ms <= now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
+            m->state = m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY
+                                                                 : MESSAGE_SCHEDULED;
             op->visit(op, &lq->rq->face, m, now);
             op->list.found++;
             op->list.next = cursor_behind(&id);
