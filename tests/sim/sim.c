@@ -355,7 +355,7 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
     s->jumps = !s->reopens && !s->deep;
     s->wall_high_ms = s->rig.now.wall_ms;
-    s->queue_count = 1 + sim_pick(s, SIM_QUEUES);
+    s->queue_count = s->deep ? 1 : 1 + sim_pick(s, SIM_QUEUES);
     for (uint32_t i = 0; i < s->queue_count; i++) {
         struct sim_queue *q = &s->queues[i];
         snprintf(q->name, sizeof(q->name), "q%u", i);

@@ -36,6 +36,7 @@ struct local_shared {
     uint32_t shard_count;
     uint64_t memory_limit; /* per shard */
     uint64_t boot;
+    const char *damage; /* met while recovering, or NULL */
 };
 
 struct limbo {

@@ -211,7 +211,10 @@ void local_read_cold(struct local *l)
 
 void local_damage(struct local *l, const char *what)
 {
-    commit_fail(l->shared->commit, what);
+    if (l->shared->commit)
+        commit_fail(l->shared->commit, what);
+    else
+        l->shared->damage = what; /* while recovering: refuse to start */
 }
 
 /* What is written for each move of a message */
