@@ -49,6 +49,8 @@ void sim_report(const struct sim *s)
     uint64_t from = s->log_count > SIM_LOG_LINES ? s->log_count - SIM_LOG_LINES : 0;
     for (uint64_t i = from; i < s->log_count; i++)
         printf("#   %" PRIu64 " %s\n", i, s->log[i % SIM_LOG_LINES]);
+    printf("# %s%s%slittle memory: %s\n", s->deep ? "deep, " : "", s->reopens ? "reopens, " : "",
+           s->jumps ? "the wall clock goes back, " : "", s->rig.options.memory_limit ? "yes" : "no");
     printf("# replay: test_sim_sim --engine %s --seed %" PRIu64 " --steps %" PRIu64 "\n", s->engine,
            s->seed, s->steps);
     fflush(stdout);

@@ -35,6 +35,7 @@ struct local_shared {
     atomic_uint next_queue_id;
     uint32_t shard_count;
     uint64_t memory_limit; /* per shard */
+    uint32_t window;       /* messages that a lane may always keep in memory */
     uint64_t boot;
     const char *damage; /* met while recovering, or NULL */
 };

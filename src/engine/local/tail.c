@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_MIN      512 /* messages a lane may always keep in memory */
-#define REFILL_MESSAGES 1024
-#define REFILL_BYTES    (1024 * 1024)
+#define REFILL_BYTES (1024 * 1024)
 
 static struct local *local_behind(struct queue *q)
 {
@@ -24,7 +22,7 @@ bool tail_admit(struct queue *q, uint8_t slot)
 {
     const struct local *l = local_behind(q);
     const struct lane *lane = &q->lanes[slot];
-    if (lane->ready.count + lane->scheduled.count < WINDOW_MIN)
+    if (lane->ready.count + lane->scheduled.count < l->shared->window)
         return true;
     int rank = levels_rank_of_slot(q->config, slot);
     bool urgent = rank * 3 < q->config->level_count;
@@ -136,7 +134,7 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
     struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
     struct message_id at = from;
     size_t taken = 0, bytes = 0;
-    for (; store_iter_valid(it) && taken < REFILL_MESSAGES && bytes < REFILL_BYTES;
+    for (; store_iter_valid(it) && taken < 2 * l->shared->window && bytes < REFILL_BYTES;
          store_iter_next(it)) {
         struct message *m = iter_message(q, it, &at);
         if (!m)
@@ -228,7 +226,7 @@ void tail_spill(struct queue *q, uint8_t slot)
     for (int i = 0; i < 2; i++) {
         struct message *m = lane_last(lane);
         if (l->r.base.counters.resident_bytes <= limit || !m || m->touched ||
-            lane->ready.count + lane->scheduled.count <= 2 * WINDOW_MIN)
+            lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
         spill_last(q, m);
     }
@@ -445,8 +443,8 @@ void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now)
         if (op->list.found == op->list.limit) {
             op->list.more = true;
         } else {
-            m->state = m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY
-                                                                 : MESSAGE_SCHEDULED;
+            m->state =
+                m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
             op->visit(op, &lq->rq->face, m, now);
             op->list.found++;
             op->list.next = cursor_behind(&id);
