@@ -70,9 +70,7 @@ static void check_query(char *text, size_t len)
 
 static void check_base64(char *text, size_t len)
 {
-    char *out = exact_copy(NULL, 0);
-    free(out);
-    out = mem_alloc(base64_room(len) ? base64_room(len) : 1);
+    char *out = mem_alloc(base64_room(len) ? base64_room(len) : 1);
     size_t out_len;
     struct buf again = {0};
     if (base64_decode(text, len, out, &out_len)) {

@@ -724,8 +724,8 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
     uint64_t limit = options->memory_limit ? options->memory_limit : MEMORY_LIMIT_DEFAULT;
     shared->store = store;
     shared->shard_count = shard_count;
-    shared->memory_limit =
-        limit / shard_count < MEMORY_LIMIT_MIN ? MEMORY_LIMIT_MIN : limit / shard_count;
+    shared->memory_limit = limit / shard_count;
+    shared->window = limit < 1024 * 1024 ? WINDOW_TINY : WINDOW;
     shared->boot = boot_number();
     struct local **locals = mem_zalloc(shard_count * sizeof(struct local *));
     for (uint32_t i = 0; i < shard_count; i++) {
