@@ -1,6 +1,7 @@
 /* Private to engine/local: what its files share.
  *
- *   local.c    the engine: submit, flush, poll; what is written for each move
+ *   local.c    the engine: queues come and go; submit, flush, poll
+ *   journal.c  what is written for each move of a message; the open group
  *   tail.c     messages that are only in the store: refill, recall, spill, sweep
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
@@ -95,18 +96,25 @@ struct local {
 
 extern const struct queue_backing local_backing;
 
-/* local.c */
+/* journal.c */
+struct group *journal_group(struct local *l); /* the open one, made when missing */
+struct store_batch *journal_batch(struct local *l);
+void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
+void journal_close(struct local *l);      /* hands the open group to the commit thread */
+void journal_release_dedup(struct local_queue *lq, uint64_t group);
+void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);
+struct message_id local_id(const struct queue *q, const struct message *m);
+void journal_pend(struct local_queue *lq);
+void journal_delete_hot(struct local *l, struct queue *q, const struct message *m);
+void journal_put_cold(struct local *l, struct queue *q, const struct message *m);
+void journal_settle(struct local *l, uint64_t up_to); /* waits until that group is committed */
+void journal_await_cold(struct local *l);             /* … until all cold records are */
+void journal_damage(struct local *l, const char *what);
+
+/* local.c */
 struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
                                     const struct queue_config *config);
-struct message_id local_id(const struct queue *q, const struct message *m);
-void local_pend(struct local_queue *lq);
-uint64_t local_group(struct local *l); /* number of the open group */
-void local_delete_hot(struct local *l, struct queue *q, const struct message *m);
-void local_write_cold(struct local *l, struct queue *q, const struct message *m);
-void local_settle_store(struct local *l, uint64_t up_to); /* waits until that group is committed */
-void local_read_cold(struct local *l);                    /* … until all cold records are */
-void local_damage(struct local *l, const char *what);
 
 /* tail.c */
 bool tail_admit(struct queue *q, uint8_t slot);

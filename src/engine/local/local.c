@@ -21,430 +21,6 @@ static struct local *local_of(struct engine *e)
     return (struct local *)e;
 }
 
-struct local_queue *local_queue_of(struct queue *q)
-{
-    return q->store;
-}
-
-struct message_id local_id(const struct queue *q, const struct message *m)
-{
-    return message_identity(m, q->id);
-}
-
-/* Groups */
-
-static struct group *group_new(struct local *l)
-{
-    struct group *g = mem_zalloc(sizeof(*g));
-    g->shard = l->shard;
-    g->number = l->submitted + 1;
-    g->batch = store_batch_new();
-    g->last = &g->first;
-    return g;
-}
-
-static struct group *open_group(struct local *l)
-{
-    if (!l->open)
-        l->open = group_new(l);
-    return l->open;
-}
-
-static struct store_batch *batch_of(struct local *l)
-{
-    return open_group(l)->batch;
-}
-
-uint64_t local_group(struct local *l)
-{
-    return open_group(l)->number;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const struct message_id *x = &((const struct cold_put *)a)->id;
-    const struct message_id *y = &((const struct cold_put *)b)->id;
-    if (x->queue != y->queue)
-        return x->queue < y->queue ? -1 : 1;
-    if (x->slot != y->slot)
-        return x->slot < y->slot ? -1 : 1;
-    if (x->ready_ms != y->ready_ms)
-        return x->ready_ms < y->ready_ms ? -1 : 1;
-    return x->seq < y->seq ? -1 : x->seq > y->seq;
-}
-
-static void write_cold_puts(struct local *l)
-{
-    if (l->cold_count == 0)
-        return;
-    qsort(l->cold_puts, l->cold_count, sizeof(*l->cold_puts), compare_places);
-    for (uint32_t i = 0; i < l->cold_count; i++) {
-        const struct cold_put *p = &l->cold_puts[i];
-        struct key k;
-        key_message(&k, &p->id);
-        struct buf value = {.data = l->cold_values.data + p->offset, .len = p->len};
-        store_put(l->shared->store, batch_of(l), STORE_COLD, &k, &value);
-    }
-    l->cold_count = 0;
-    buf_clear(&l->cold_values);
-}
-
-static void mark_cold(struct local *l)
-{
-    l->cold_group = open_group(l)->number;
-}
-
-void local_write_cold(struct local *l, struct queue *q, const struct message *m)
-{
-    if (l->cold_count == l->cold_cap) {
-        l->cold_cap = l->cold_cap ? l->cold_cap * 2 : 256;
-        l->cold_puts = mem_realloc(l->cold_puts, l->cold_cap * sizeof(*l->cold_puts));
-    }
-    struct cold_put *p = &l->cold_puts[l->cold_count++];
-    *p = (struct cold_put){.id = local_id(q, m), .offset = l->cold_values.len};
-    record_put_message(&l->cold_values, m);
-    p->len = l->cold_values.len - p->offset;
-    mark_cold(l);
-    if (m->expiry) {
-        struct key k;
-        key_expiry(&k, &p->id, m->expiry->node.key);
-        store_put(l->shared->store, batch_of(l), STORE_COLD, &k, NULL);
-        if (m->expiry->node.key < q->store_due_ms)
-            q->store_due_ms = m->expiry->node.key;
-    }
-}
-
-/* How a lane's cold messages divide at the time `clock_ms`, which no scheduled one of the tail is
- * before: those in memory stand around it in their sets. */
-static void count_cold_at(const struct lane *l, int64_t clock_ms, struct record_lane *out)
-{
-    uint64_t late = 0, early = 0;
-    for (struct order_node *n = order_last(&l->ready); n && n->key > clock_ms;
-         n = order_prev(&l->ready, n)) {
-        const struct message *m = container_of(n, struct message, node);
-        late += m->cold && !m->touched;
-    }
-    for (struct order_node *n = order_first(&l->scheduled); n && n->key <= clock_ms;
-         n = order_next(&l->scheduled, n)) {
-        const struct message *m = container_of(n, struct message, node);
-        early += m->cold && !m->touched;
-    }
-    out->cold_ready = l->tail_ready + l->cold_ready - late + early;
-    out->cold_scheduled = l->tail_scheduled + l->cold_scheduled + late - early;
-}
-
-static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
-{
-    if (ms < out->low_ms || (ms == out->low_ms && seq < out->low_seq)) {
-        out->low_ms = ms;
-        out->low_seq = seq;
-    }
-}
-
-static void describe_lane(const struct queue *q, uint8_t slot, int64_t wall_ms,
-                          struct record_lane *out)
-{
-    const struct lane *l = &q->lanes[slot];
-    out->dead = q->view->lanes[slot].dead;
-    if (!lane_has_tail(l) && l->cold_ready + l->cold_scheduled == 0)
-        return;
-    int64_t clock = l->tail_due_ms > wall_ms ? wall_ms : l->tail_due_ms - 1;
-    if (clock < l->tail_clock_ms && lane_has_tail(l))
-        clock = l->tail_clock_ms;
-    count_cold_at(l, clock, out);
-    out->clock_ms = clock;
-    out->low_ms = INT64_MAX;
-    out->low_seq = UINT64_MAX;
-    if (lane_has_tail(l))
-        lower(out, l->bound_ms, l->bound_seq);
-    const struct order_node *r = order_first(&l->ready), *s = order_first(&l->scheduled);
-    if (r)
-        lower(out, r->key, r->tie);
-    if (s)
-        lower(out, s->key, s->tie);
-}
-
-static void write_counters(struct resident_queue *rq, void *ctx)
-{
-    struct local *l = ctx;
-    struct local_queue *lq = local_queue_of(&rq->core);
-    if (!lq->changed || rq->deleted)
-        return;
-    lq->changed = false;
-    struct record_counters c = {
-        .next_seq = rq->face.next_seq,
-        .cold_bytes = lq->cold_bytes,
-        .totals = rq->face.view.totals,
-    };
-    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        describe_lane(&rq->core, slot, l->now.wall_ms, &c.lanes[slot]);
-    struct key k;
-    key_queue(&k, KEY_COUNTERS, rq->face.id);
-    buf_clear(&l->scratch);
-    record_put_counters(&l->scratch, &c);
-    store_put(l->shared->store, batch_of(l), STORE_HOT, &k, &l->scratch);
-}
-
-static void close_group(struct local *l)
-{
-    resident_settle(&l->r, write_counters, l);
-    write_cold_puts(l);
-    if (!l->open)
-        return;
-    struct group *g = l->open;
-    l->open = NULL;
-    l->submitted = g->number;
-    commit_submit(l->shared->commit, g);
-}
-
-void local_settle_store(struct local *l, uint64_t up_to)
-{
-    if (l->open && up_to >= l->open->number)
-        close_group(l);
-    commit_wait(l->shared->commit, l->shard, up_to);
-}
-
-void local_read_cold(struct local *l)
-{
-    if (l->cold_group > l->finished)
-        local_settle_store(l, l->cold_group);
-}
-
-void local_damage(struct local *l, const char *what)
-{
-    if (l->shared->commit)
-        commit_fail(l->shared->commit, what);
-    else
-        l->shared->damage = what; /* while recovering: refuse to start */
-}
-
-/* What is written for each move of a message */
-
-static void stored(struct queue *q, struct message *m, bool in_memory)
-{
-    struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
-    lq->changed = true;
-    if (!in_memory) {
-        m->cold = true;
-        lq->cold_bytes += message_bytes(m);
-        local_write_cold(l, q, m);
-        tail_limbo_add(lq, m);
-        return;
-    }
-    struct message_id id = local_id(q, m);
-    struct key k;
-    key_message(&k, &id);
-    buf_clear(&l->scratch);
-    record_put_message(&l->scratch, m);
-    store_put(l->shared->store, batch_of(l), STORE_HOT, &k, &l->scratch);
-    tail_spill(q, m->slot);
-}
-
-static void changed(struct queue *q, struct message *m)
-{
-    struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
-    lq->changed = true;
-    if (m->cold && !m->touched)
-        lq->cold_bytes -= message_bytes(m);
-    struct key k;
-    key_seq(&k, KEY_STATE, q->id, message_seq(m));
-    buf_clear(&l->scratch);
-    record_put_state(&l->scratch, m, l->shared->boot);
-    store_put(l->shared->store, batch_of(l), STORE_HOT, &k, &l->scratch);
-}
-
-void local_delete_hot(struct local *l, struct queue *q, const struct message *m)
-{
-    struct message_id id = local_id(q, m);
-    struct key k;
-    key_message(&k, &id);
-    store_delete_once(l->shared->store, batch_of(l), STORE_HOT, &k);
-}
-
-static void delete_home(struct local *l, struct queue *q, const struct message *m)
-{
-    if (!m->cold) {
-        local_delete_hot(l, q, m);
-        return;
-    }
-    struct store *store = l->shared->store;
-    struct message_id id = local_id(q, m);
-    struct key k;
-    key_message(&k, &id);
-    write_cold_puts(l); /* its own may be among them, and has to come first */
-    store_delete_once(store, batch_of(l), STORE_COLD, &k);
-    mark_cold(l);
-    const struct lane *lane = &q->lanes[m->born_slot];
-    if (lane_has_tail(lane) && !lane_within_bound(lane, m->born_ms, message_seq(m)))
-        l->refill_group = open_group(l)->number;
-    if (m->expiry) {
-        key_expiry(&k, &id, m->expiry->node.key);
-        store_delete(store, batch_of(l), STORE_COLD, &k);
-    }
-}
-
-static void write_whole(struct local *l, struct queue *q, struct message *m, enum key_tag tag,
-                        enum message_state to, int64_t until_ms)
-{
-    queue_need_body(q, m);
-    enum message_state from = m->state;
-    struct key k;
-    key_seq(&k, tag, q->id, message_seq(m));
-    m->state = (uint8_t)to;
-    buf_clear(&l->scratch);
-    record_put_whole(&l->scratch, m, l->shared->boot, until_ms);
-    m->state = (uint8_t)from;
-    store_put(l->shared->store, batch_of(l), STORE_COLD, &k, &l->scratch);
-    mark_cold(l);
-}
-
-static void ended(struct queue *q, struct message *m, enum message_state to, struct instant now)
-{
-    struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
-    struct key k;
-    lq->changed = true;
-    if (m->state == MESSAGE_DEAD) { /* a dead letter is dropped: it is its own record */
-        key_seq(&k, KEY_DEAD, q->id, message_seq(m));
-        store_delete(l->shared->store, batch_of(l), STORE_COLD, &k);
-        mark_cold(l);
-        return;
-    }
-    if (to == MESSAGE_DEAD)
-        write_whole(l, q, m, KEY_DEAD, to, INT64_MAX);
-    else if (to == MESSAGE_DONE && q->config->history_ms > 0)
-        write_whole(l, q, m, KEY_HISTORY, to, now.wall_ms + q->config->history_ms);
-    if (m->cold && !m->touched)
-        lq->cold_bytes -= message_bytes(m);
-    delete_home(l, q, m);
-    if (m->touched) {
-        key_seq(&k, KEY_STATE, q->id, message_seq(m));
-        store_delete(l->shared->store, batch_of(l), STORE_HOT, &k);
-    }
-}
-
-static void revived(struct queue *q, struct message *m)
-{
-    struct local *l = local_queue_of(q)->local;
-    struct message_id id = local_id(q, m);
-    struct key k;
-    m->cold = true;
-    key_message(&k, &id);
-    buf_clear(&l->scratch);
-    record_put_message(&l->scratch, m);
-    store_put(l->shared->store, batch_of(l), STORE_COLD, &k, &l->scratch);
-    key_seq(&k, KEY_DEAD, q->id, message_seq(m));
-    store_delete(l->shared->store, batch_of(l), STORE_COLD, &k);
-    mark_cold(l);
-    changed(q, m);
-}
-
-/* Queues with something under way */
-
-void local_pend(struct local_queue *lq)
-{
-    if (lq->pending)
-        return;
-    lq->pending = true;
-    lq->next_pending = lq->local->pending;
-    lq->local->pending = lq;
-}
-
-static void unpend(struct local_queue *lq)
-{
-    for (struct local_queue **at = &lq->local->pending; *at; at = &(*at)->next_pending) {
-        if (*at == lq) {
-            *at = lq->next_pending;
-            return;
-        }
-    }
-}
-
-/* Dedup keys */
-
-static void dedup_await(struct local_queue *lq, const char *key, size_t len, uint64_t seq,
-                        bool dropped)
-{
-    if (lq->dedup_first == lq->dedup_count)
-        lq->dedup_first = lq->dedup_count = 0;
-    if (lq->dedup_count == lq->dedup_cap) {
-        lq->dedup_cap = lq->dedup_cap ? lq->dedup_cap * 2 : 64;
-        lq->dedup = mem_realloc(lq->dedup, lq->dedup_cap * sizeof(*lq->dedup));
-    }
-    local_pend(lq);
-    lq->dedup[lq->dedup_count++] = (struct dedup_pending){
-        .group = open_group(lq->local)->number,
-        .seq = seq,
-        .dropped = dropped,
-        .key_len = (uint32_t)len,
-        .key = mem_dup(key, len),
-    };
-}
-
-static void dedup_release(struct local_queue *lq, uint64_t group)
-{
-    while (lq->dedup_first < lq->dedup_count && lq->dedup[lq->dedup_first].group <= group) {
-        struct dedup_pending *p = &lq->dedup[lq->dedup_first++];
-        queue_dedup_committed(&lq->rq->core, p->key, p->key_len, p->seq, p->dropped);
-        free(p->key);
-    }
-}
-
-static bool dedup_find_cold(struct queue *q, const char *key, size_t len, struct dedup_hit *hit)
-{
-    struct local *l = local_queue_of(q)->local;
-    struct key k;
-    bool damaged = false;
-    key_dedup(&k, q->id, key, len);
-    if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
-        if (damaged)
-            local_damage(l, "a dedup key cannot be read");
-        return false;
-    }
-    return record_get_dedup(l->scratch.data, l->scratch.len, q->id, hit);
-}
-
-static void dedup_put_cold(struct queue *q, const char *key, size_t len,
-                           const struct dedup_hit *hit)
-{
-    struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
-    struct key k;
-    key_dedup(&k, q->id, key, len);
-    buf_clear(&l->scratch);
-    record_put_dedup(&l->scratch, hit);
-    store_put(l->shared->store, batch_of(l), STORE_COLD, &k, &l->scratch);
-    dedup_await(lq, key, len, hit->id.seq, false);
-}
-
-static void dedup_drop_cold(struct queue *q, const char *key, size_t len)
-{
-    struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
-    struct dedup_entry *e = map_get(&q->dedup, key, len);
-    struct key k;
-    key_dedup(&k, q->id, key, len);
-    store_delete(l->shared->store, batch_of(l), STORE_COLD, &k);
-    dedup_await(lq, key, len, e->hit.id.seq, true);
-}
-
-const struct queue_backing local_backing = {
-    .admit = tail_admit,
-    .stored = stored,
-    .changed = changed,
-    .ended = ended,
-    .revived = revived,
-    .body = tail_body,
-    .recall = tail_recall,
-    .refill = tail_refill,
-    .tail_due = tail_due,
-    .dedup_find = dedup_find_cold,
-    .dedup_put = dedup_put_cold,
-    .dedup_drop = dedup_drop_cold,
-};
-
 /* Queues */
 
 struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
@@ -460,9 +36,9 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
 
 static void local_queue_free(struct local_queue *lq)
 {
-    unpend(lq);
+    journal_unpend(lq);
     tail_limbo_release(lq, UINT64_MAX);
-    dedup_release(lq, UINT64_MAX);
+    journal_release_dedup(lq, UINT64_MAX);
     resident_queue_free(lq->rq);
     free(lq->limbo);
     free(lq->dedup);
@@ -476,7 +52,7 @@ static void write_queue(struct local *l, const struct resident_queue *rq)
     key_queue(&k, KEY_QUEUE, rq->face.id);
     buf_clear(&l->scratch);
     record_put_queue(&l->scratch, rq->face.name, &rq->face.config);
-    store_put(l->shared->store, batch_of(l), STORE_HOT, &k, &l->scratch);
+    store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
 }
 
 static void queue_set(struct local *l, struct engine_op *op)
@@ -509,7 +85,7 @@ static void write_next_queue(struct local *l)
                      (uint8_t)next};
     buf_clear(&l->scratch);
     buf_put(&l->scratch, be, sizeof(be));
-    store_put(l->shared->store, batch_of(l), STORE_HOT, &k, &l->scratch);
+    store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
 }
 
 static void queue_delete(struct local *l, struct engine_op *op)
@@ -524,11 +100,11 @@ static void queue_delete(struct local *l, struct engine_op *op)
     };
     struct resident_queue *rq = resident_queue_of(op->queue);
     op->status = STATUS_OK;
-    write_cold_puts(l);
+    journal_write_cold(l);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         struct key k;
         key_queue(&k, all[i].tag, rq->face.id);
-        store_delete_prefix(l->shared->store, batch_of(l), all[i].family, &k);
+        store_delete_prefix(l->shared->store, journal_batch(l), all[i].family, &k);
     }
     write_next_queue(l);
     map_remove(&l->r.queues, rq->face.name, strlen(rq->face.name));
@@ -593,7 +169,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
         refuse_puts(op, STATUS_STORAGE_FULL);
     else
         apply(l, op, now);
-    struct group *g = open_group(l);
+    struct group *g = journal_group(l);
     *g->last = op;
     g->last = &op->next;
     g->op_count++;
@@ -603,7 +179,7 @@ static void flush(struct engine *e)
 {
     struct local *l = local_of(e);
     if (l->open || l->r.dirty)
-        close_group(l);
+        journal_close(l);
 }
 
 /* Everything the group left in limbo is in the store now. */
@@ -613,7 +189,7 @@ static void release_group(struct local *l, const struct group *g)
     for (struct local_queue **at = &l->pending; *at;) {
         struct local_queue *lq = *at;
         tail_limbo_release(lq, g->number);
-        dedup_release(lq, g->number);
+        journal_release_dedup(lq, g->number);
         lq->pending = lq->limbo_first < lq->limbo_count || lq->dedup_first < lq->dedup_count;
         if (lq->pending)
             at = &lq->next_pending;

@@ -40,8 +40,8 @@ void tail_limbo_add(struct local_queue *lq, struct message *m)
         lq->limbo_cap = lq->limbo_cap ? lq->limbo_cap * 2 : 256;
         lq->limbo = mem_realloc(lq->limbo, lq->limbo_cap * sizeof(*lq->limbo));
     }
-    local_pend(lq);
-    lq->limbo[lq->limbo_count++] = (struct limbo){m, local_group(lq->local)};
+    journal_pend(lq);
+    lq->limbo[lq->limbo_count++] = (struct limbo){m, journal_group(lq->local)->number};
 }
 
 void tail_limbo_release(struct local_queue *lq, uint64_t group)
@@ -64,7 +64,7 @@ static struct message *decode_cold(struct queue *q, const char *data, size_t len
 {
     struct message *m = record_get_message(data, len, id);
     if (!m) {
-        local_damage(local_behind(q), "a message record in the store does not decode");
+        journal_damage(local_behind(q), "a message record in the store does not decode");
         return NULL;
     }
     m->cold = true;
@@ -78,7 +78,7 @@ static struct message *iter_message(struct queue *q, const struct store_iter *it
     const char *key = store_iter_key(it, &key_len);
     const char *value = store_iter_value(it, &value_len);
     if (!key_parse_message(key, key_len, id)) {
-        local_damage(local_behind(q), "a key in the store does not decode");
+        journal_damage(local_behind(q), "a key in the store does not decode");
         return NULL;
     }
     return in_memory(q, id->seq) ? NULL : decode_cold(q, value, value_len, id);
@@ -88,7 +88,7 @@ static void iter_end(struct local *l, struct store_iter *it)
 {
     struct buf error = {0};
     if (!store_iter_close(it, &error))
-        local_damage(l, buf_cstr(&error));
+        journal_damage(l, buf_cstr(&error));
     buf_fini(&error);
 }
 
@@ -125,7 +125,7 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
     struct local *l = local_behind(q);
     struct lane *lane = &q->lanes[slot];
     if (l->refill_group > l->finished)
-        local_settle_store(l, l->refill_group);
+        journal_settle(l, l->refill_group);
     l->r.base.counters.refills++;
     struct message_id from = place_after(q, slot, lane->bound_ms, lane->bound_seq);
     struct key prefix, start;
@@ -149,7 +149,7 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
     iter_end(l, it);
     refill_from_limbo(q, slot, now);
     if (!more && lane_has_tail(lane))
-        local_damage(l, "a queue's counters name messages that the store does not have");
+        journal_damage(l, "a queue's counters name messages that the store does not have");
 }
 
 void tail_top_up(struct resident_queue *rq, struct instant now)
@@ -164,7 +164,7 @@ void tail_top_up(struct resident_queue *rq, struct instant now)
 uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms)
 {
     struct local *l = local_behind(q);
-    local_read_cold(l);
+    journal_await_cold(l);
     struct message_id from = place_after(q, slot, from_ms, (1ULL << 48) - 2), at;
     struct key prefix, start;
     key_lane(&prefix, q->id, slot);
@@ -199,7 +199,7 @@ static void spill_last(struct queue *q, struct message *m)
     if (!had_tail)
         queue_tail_advance(q, m->slot, l->now.wall_ms);
     if (!was_cold)
-        local_delete_hot(l, q, m);
+        journal_delete_hot(l, q, m);
     queue_detach(q, m);
     queue_tail_add(q, m);
     const struct message *last = lane_last(lane);
@@ -207,14 +207,14 @@ static void spill_last(struct queue *q, struct message *m)
         lane->bound_ms = last ? last->ready_ms : INT64_MIN;
         lane->bound_seq = last ? message_seq(last) : 0;
     }
-    l->refill_group = local_group(l);
+    l->refill_group = journal_group(l)->number;
     if (was_cold) {
         message_free(m);
         return;
     }
     m->cold = true;
     lq->cold_bytes += message_bytes(m);
-    local_write_cold(l, q, m);
+    journal_put_cold(l, q, m);
     tail_limbo_add(lq, m);
 }
 
@@ -290,7 +290,7 @@ static bool recall_pending(struct queue *q, const struct message_id *id)
     key_message(&k, id);
     if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
         if (damaged)
-            local_damage(l, "a message in the store cannot be read");
+            journal_damage(l, "a message in the store cannot be read");
         return false;
     }
     struct message *m = decode_cold(q, l->scratch.data, l->scratch.len, id);
@@ -306,7 +306,7 @@ static bool admit_ended(struct queue *q, const char *data, size_t len, uint64_t 
     int64_t until_ms;
     struct message *m = record_get_whole(data, len, seq, &until_ms);
     if (!m) {
-        local_damage(l, "a dead letter or history record does not decode");
+        journal_damage(l, "a dead letter or history record does not decode");
         return false;
     }
     if (m->state == MESSAGE_DONE && m->delivery->died_ms + q->config->history_ms < until_ms)
@@ -331,7 +331,7 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
     key_seq(&k, tag, q->id, id->seq);
     if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
         if (damaged)
-            local_damage(l, "a dead letter or history record cannot be read");
+            journal_damage(l, "a dead letter or history record cannot be read");
         return false;
     }
     return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id);
@@ -339,7 +339,7 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
 
 void tail_recall(struct queue *q, const struct message_id *id)
 {
-    local_read_cold(local_behind(q));
+    journal_await_cold(local_behind(q));
     if (recall_pending(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY))
         welcome(local_queue_of(q), id->seq);
 }
@@ -359,7 +359,7 @@ void tail_body(struct queue *q, struct message *m)
         copy->body = NULL;
     } else {
         /* Whoever asked gets no answer: a failed engine confirms nothing. */
-        local_damage(l, "the body of a message cannot be read");
+        journal_damage(l, "the body of a message cannot be read");
         m->body = mem_zalloc(message_body_len(m));
     }
     message_free(copy);
@@ -369,7 +369,7 @@ void tail_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count)
 {
     struct queue *q = &lq->rq->core;
     struct local *l = lq->local;
-    local_read_cold(l);
+    journal_await_cold(l);
     struct key prefix, start;
     key_queue(&prefix, KEY_DEAD, q->id);
     key_seq(&start, KEY_DEAD, q->id, from_seq);
@@ -399,7 +399,7 @@ static struct store_iter *walk_from(struct local_queue *lq, const struct list_cu
     struct message_id id = {
         .queue = lq->rq->face.id, .slot = (uint8_t)c->slot, .ready_ms = c->ready_ms, .seq = c->seq};
     struct key prefix, start;
-    local_read_cold(lq->local);
+    journal_await_cold(lq->local);
     key_queue(&prefix, KEY_MESSAGE, id.queue);
     key_message(&start, &id);
     return store_iter_open(lq->local->shared->store, STORE_COLD, &prefix, &start);
@@ -496,7 +496,7 @@ static int64_t next_expiry(struct local_queue *lq, int64_t after_ms)
         size_t len;
         const char *key = store_iter_key(it, &len);
         if (!key_parse_expiry(key, len, &id, &expire_ms))
-            local_damage(lq->local, "a key in the store does not decode");
+            journal_damage(lq->local, "a key in the store does not decode");
     }
     iter_end(lq->local, it);
     return expire_ms;
@@ -514,7 +514,7 @@ void tail_expire(struct resident_queue *rq, uint32_t max, struct instant now)
     struct local *l = lq->local;
     if (q->store_due_ms > now.wall_ms)
         return;
-    local_read_cold(l);
+    journal_await_cold(l);
     struct key prefix;
     key_queue(&prefix, KEY_EXPIRY, q->id);
     struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, NULL);
