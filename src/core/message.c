@@ -14,12 +14,31 @@ const char *message_state_name(enum message_state s)
     return names[s];
 }
 
+static void put_be(uint8_t *out, uint64_t value, size_t width)
+{
+    for (size_t i = width; i-- > 0; value >>= 8)
+        out[i] = (uint8_t)value;
+}
+
+static uint64_t get_be(const uint8_t *in, size_t width)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < width; i++)
+        value = value << 8 | in[i];
+    return value;
+}
+
 /* Base 32 without the letters that are mistaken for digits or each other; it sorts like the bytes,
  * and a double click selects all of it. */
 static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
 static void base32_encode(const uint8_t *bytes, size_t len, char *out)
 {
+    for (; len >= 5; len -= 5, bytes += 5, out += 8) { /* forty bits, eight letters */
+        uint64_t block = get_be(bytes, 5);
+        for (int i = 7; i >= 0; i--, block >>= 5)
+            out[i] = alphabet[block & 31];
+    }
     uint32_t bits = 0;
     unsigned held = 0;
     for (size_t i = 0; i < len; i++) {
@@ -58,20 +77,6 @@ static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_
 }
 
 #define ID_BYTES 17 /* queue 4, slot 1, ready time 6, seq 6; big endian */
-
-static void put_be(uint8_t *out, uint64_t value, size_t width)
-{
-    for (size_t i = width; i-- > 0; value >>= 8)
-        out[i] = (uint8_t)value;
-}
-
-static uint64_t get_be(const uint8_t *in, size_t width)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < width; i++)
-        value = value << 8 | in[i];
-    return value;
-}
 
 void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1])
 {

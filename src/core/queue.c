@@ -234,6 +234,7 @@ static void tail_count(struct queue *q, const struct message *m, int by)
     bool ready = m->ready_ms <= l->tail_clock_ms;
     uint64_t *tail = ready ? &l->tail_ready : &l->tail_scheduled;
     *tail += (uint64_t)(int64_t)by;
+    q->tail += (uint64_t)(int64_t)by;
     count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
 }
 

@@ -113,6 +113,7 @@ struct queue {
     struct order dedup_until;
     int64_t clock_ms; /* the latest wall time used for ordering */
 
+    uint64_t tail;          /* messages in the tails of all lanes */
     uint64_t memory;        /* bytes of messages in memory */
     uint64_t *memory_total; /* … of all queues together, or NULL */
     int64_t store_due_ms;   /* the backing's own timer, wall; INT64_MAX for none */

@@ -7,8 +7,7 @@
 
 static bool inside(const char *part, size_t part_len, const char *whole, size_t whole_len)
 {
-    return part >= whole && part_len <= whole_len &&
-           (size_t)(part - whole) <= whole_len - part_len;
+    return part >= whole && part_len <= whole_len && (size_t)(part - whole) <= whole_len - part_len;
 }
 
 static void check_numbers(const struct json_token *t)
@@ -143,7 +142,8 @@ static void check_raw(const struct json_doc *doc, uint32_t at)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct json_doc doc; /* kept from one input to the next, as a thread of the server does */
+    static struct json_doc
+        doc; /* kept from one input to the next, as a thread of the server does */
     if (!doc.parser)
         json_init(&doc);
     char *text = exact_copy(data, size);

@@ -58,6 +58,7 @@ static void check_query(char *text, size_t len)
     }
     if (step == QUERY_END)
         assert(at == end);
+    buf_reserve(&again, 1);
     char *twice = again.data, *stop = twice + again.len;
     for (size_t i = 0; i < count; i++) {
         assert(query_next(&twice, stop, &pair) == QUERY_PAIR);
@@ -171,7 +172,8 @@ static void check_enqueue(char *text, size_t len)
         assert(d.kind == PAYLOAD_BYTES && d.payload_len == 1);
         assert(d.metadata_len <= METADATA_MAX);
         assert(d.dedup_len <= DEDUP_KEY_MAX);
-        assert(d.ready_ms == READY_NOW || (d.ready_ms >= -TIME_MS_MAX && d.ready_ms <= TIME_MS_MAX));
+        assert(d.ready_ms == READY_NOW ||
+               (d.ready_ms >= -TIME_MS_MAX && d.ready_ms <= TIME_MS_MAX));
         assert(d.delay_ms >= 0 && d.delay_ms <= DELAY_SECONDS_MAX * 1000);
         assert(d.ttl_ms == TTL_DEFAULT || (d.ttl_ms > 0 && d.ttl_ms <= TTL_SECONDS_MAX * 1000));
         if (d.metadata_len > 0) {
@@ -192,8 +194,8 @@ static void check_enqueue(char *text, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const checks[])(char *text, size_t len) = {
-        check_query, check_percent, check_base64, check_id,
-        check_receipt, check_time, check_words, check_enqueue,
+        check_query,   check_percent, check_base64, check_id,
+        check_receipt, check_time,    check_words,  check_enqueue,
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         char *text = exact_copy(data, size); /* some decode in place */

@@ -119,13 +119,37 @@ enum status model_put(struct model_queue *q, const struct model_draft *d, struct
     return STATUS_OK;
 }
 
+void model_gone(struct model_queue *q, struct model_message *m)
+{
+    *m = q->messages[--q->count];
+}
+
+static void die(struct model_queue *q, struct model_message *m, const char *reason,
+                struct instant now)
+{
+    m->state = MESSAGE_DEAD;
+    m->ended_ms = now.wall_ms;
+    snprintf(m->reason, sizeof(m->reason), "%s", reason);
+    q->totals.dead++;
+}
+
+static enum message_state expire(struct model_queue *q, struct model_message *m, struct instant now)
+{
+    if (q->config.expired == EXPIRED_DEAD) {
+        die(q, m, "expired", now);
+        return MESSAGE_DEAD;
+    }
+    q->totals.expired++;
+    model_gone(q, m);
+    return MESSAGE_EXPIRED;
+}
+
 static bool before(const struct model_message *a, const struct model_message *b)
 {
     return a->ready_ms != b->ready_ms ? a->ready_ms < b->ready_ms : a->id.seq < b->id.seq;
 }
 
-struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
-                                  struct instant now)
+static struct model_message *head(struct model_queue *q, uint8_t slot)
 {
     struct model_message *first = NULL;
     for (uint32_t i = 0; i < q->count; i++) {
@@ -133,6 +157,15 @@ struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t l
         if (m->state == MESSAGE_READY && m->slot == slot && (!first || before(m, first)))
             first = m;
     }
+    return first;
+}
+
+struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
+                                  struct instant now)
+{
+    struct model_message *first;
+    while ((first = head(q, slot)) && first->expire_ms <= now.wall_ms)
+        expire(q, first, now);
     if (!first)
         return NULL;
     first->state = MESSAGE_LEASED;
@@ -154,11 +187,6 @@ enum status model_open(struct model_queue *q, const struct settle_item *item, st
     return held ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
 }
 
-void model_gone(struct model_queue *q, struct model_message *m)
-{
-    *m = q->messages[--q->count];
-}
-
 void model_ack(struct model_queue *q, struct model_message *m, struct instant now)
 {
     q->totals.acked++;
@@ -166,26 +194,6 @@ void model_ack(struct model_queue *q, struct model_message *m, struct instant no
     m->ended_ms = now.wall_ms;
     if (q->config.history_ms == 0)
         model_gone(q, m);
-}
-
-static void die(struct model_queue *q, struct model_message *m, const char *reason,
-                struct instant now)
-{
-    m->state = MESSAGE_DEAD;
-    m->ended_ms = now.wall_ms;
-    snprintf(m->reason, sizeof(m->reason), "%s", reason);
-    q->totals.dead++;
-}
-
-static enum message_state expire(struct model_queue *q, struct model_message *m, struct instant now)
-{
-    if (q->config.expired == EXPIRED_DEAD) {
-        die(q, m, "expired", now);
-        return MESSAGE_DEAD;
-    }
-    q->totals.expired++;
-    model_gone(q, m);
-    return MESSAGE_EXPIRED;
 }
 
 enum message_state model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
@@ -289,6 +297,7 @@ int64_t model_due_ms(const struct model_queue *q, struct instant now)
             at = m->ready_ms - now.wall_ms;
         if (pending(m) && m->expire_ms != INT64_MAX && m->expire_ms - now.wall_ms < at)
             at = m->expire_ms - now.wall_ms;
+        at = at < 0 ? 0 : at;
         due = at < due ? at : due;
     }
     return due;

@@ -50,7 +50,8 @@ void sim_report(const struct sim *s)
     for (uint64_t i = from; i < s->log_count; i++)
         printf("#   %" PRIu64 " %s\n", i, s->log[i % SIM_LOG_LINES]);
     printf("# %s%s%slittle memory: %s\n", s->deep ? "deep, " : "", s->reopens ? "reopens, " : "",
-           s->jumps ? "the wall clock goes back, " : "", s->rig.options.memory_limit ? "yes" : "no");
+           s->jumps ? "the wall clock goes back, " : "",
+           s->rig.options.memory_limit ? "yes" : "no");
     printf("# replay: test_sim_sim --engine %s --seed %" PRIu64 " --steps %" PRIu64 "\n", s->engine,
            s->seed, s->steps);
     fflush(stdout);
@@ -176,6 +177,9 @@ static void pass_time(struct sim *s)
 {
     static const uint32_t spans[] = {1, 10, 10, 100, 1000, 40000};
     int64_t ms = sim_pick(s, spans[sim_pick(s, 6)] + 1);
+    int64_t due = engine_next_due_ms(s->rig.engine, s->rig.now);
+    if (due > 0 && due < 100000 && sim_chance(s, 30)) /* to the very moment, and just before */
+        ms = due - sim_pick(s, 2);
     s->rig.now.wall_ms += ms;
     s->rig.now.mono_ms += ms;
     if (sim_chance(s, 2))
@@ -217,7 +221,7 @@ static void check_lane(struct sim *s, const struct sim_queue *q, int slot,
               want->scheduled, want->leased);
     sim_check(s, have->dead == want->dead, "%s slot %d: dead %" PRIu64 ", expected %" PRIu64,
               q->name, slot, have->dead, want->dead);
-    sim_check(s, s->deep || want->ready == 0 || have->head_ms == want->head_ms,
+    sim_check(s, want->ready == 0 || have->head_ms == want->head_ms,
               "%s slot %d: head %" PRId64 ", expected %" PRId64, q->name, slot, have->head_ms,
               want->head_ms);
 }
@@ -267,11 +271,16 @@ static void check_due(struct sim *s)
     }
 }
 
+/* Between two sweeps an engine may move what is due earlier, when it meets it; the reference does
+ * not, and there the time in between is judged too. */
 static void settle_time(struct sim *s)
 {
-    rig_sweep(&s->rig, 1 + sim_pick(s, 50));
-    for (uint32_t i = 0; i < s->queue_count; i++)
-        model_sweep(&s->queues[i].model, s->rig.now);
+    bool sweeps = rig_durable(&s->rig) || sim_chance(s, 70);
+    if (sweeps) {
+        rig_sweep(&s->rig, 1 + sim_pick(s, 50));
+        for (uint32_t i = 0; i < s->queue_count; i++)
+            model_sweep(&s->queues[i].model, s->rig.now);
+    }
     for (uint32_t i = 0; i < s->queue_count; i++)
         check_queue(s, &s->queues[i]);
     check_due(s);
@@ -355,7 +364,7 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
     rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit);
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
-    s->jumps = !s->reopens && !s->deep;
+    s->jumps = !s->reopens && !memory_limit;
     s->wall_high_ms = s->rig.now.wall_ms;
     s->queue_count = s->deep ? 1 : 1 + sim_pick(s, SIM_QUEUES);
     for (uint32_t i = 0; i < s->queue_count; i++) {

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from server import Server
-from wire import Queue
+from wire import Queue, conserved
 
 ENGINES = ["memory", "local"]
 
@@ -36,9 +36,13 @@ numbers = itertools.count(1)
 
 @pytest.fixture
 def queue(api, request):
-    """A queue that no other test uses; it is created by its first enqueue."""
+    """A queue that no other test uses; it is created by its first enqueue. Whatever a test does
+    to it, its numbers add up in the end."""
     word = re.sub(r"[^A-Za-z0-9]+", "-", request.node.originalname)
-    return Queue(api, f"{word[:60]}-{next(numbers)}")
+    own = Queue(api, f"{word[:60]}-{next(numbers)}")
+    yield own
+    stats = api.get(own.path + "/stats")
+    assert stats.status == 404 or conserved(stats.json), stats
 
 
 @pytest.fixture

@@ -25,6 +25,11 @@ def allow_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def environment():
+    """Without the settings that TRIAGE_… variables would make."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("TRIAGE_")}
+
+
 class Log:
     """What a process says on standard error, line by line, for those who wait for a line."""
 
@@ -83,7 +88,7 @@ class Server:
         allow_many_files()
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        user=self.user)
+                                        user=self.user, env=environment())
         self.log = Log(self.process.stderr)
 
     def start(self):

@@ -125,8 +125,9 @@ def test_a_configuration_that_was_shown_can_be_set_again(shell, queue, tmp_path)
     shell.ok("queue", "set", name, "profile=tiers", "policy=strict", "max_attempts=4")
     file = tmp_path / "config.json"
     file.write_text(shell.ok("--json", "queue", "get", name))
-    shell.ok("queue", "set", name + "-copy", "--file", file)
-    assert shell.json("queue", "get", name + "-copy")["max_attempts"] == 4
+    shell.ok("queue", "set", name, "max_attempts=9", "ttl_seconds=60")
+    shell.ok("queue", "set", name, "--file", file)
+    assert shell.json("queue", "get", name) == json.loads(file.read_text())
 
 
 def test_dead_list_show_redrive_and_purge(shell, queue):
@@ -292,14 +293,15 @@ def test_work_extends_leases_while_the_command_runs(shell, queue, tmp_path):
     os.mkfifo(gate)
     worker = shell.start("work", queue.name, "--", "sh", "-c", f"cat >/dev/null; cat {gate}")
     until(lambda: queue.stats()["in_flight"] == 1)
-    queue.put("marker", delay_seconds=2.5, priority=9)
+    marker = queue.put("marker", delay_seconds=2.5)
     until(lambda: queue.stats()["scheduled"] == 0)
+    assert queue.cancel(marker).status == 204
     stats = queue.stats()
-    assert stats["totals"]["lease_expired"] == 0 and stats["in_flight"] >= 1
+    assert stats["totals"]["lease_expired"] == 0 and stats["in_flight"] == 1
     gate.write_text("go on\n")
-    until(lambda: queue.stats()["totals"]["acked"] >= 1)
-    worker.kill()
-    worker.communicate()
+    until(lambda: queue.stats()["totals"]["acked"] == 1)
+    status, _, _ = finish(worker)
+    assert status == DONE
 
 
 def test_work_lets_running_commands_finish_after_ctrl_c(shell, queue, tmp_path):
@@ -340,7 +342,10 @@ def test_a_worker_that_is_killed_leaves_its_message_to_the_next(shell, queue, tm
     worker = shell.start("work", queue.name, "--", "sh", "-c", f"cat {gate}",
                          start_new_session=True)
     until(lambda: queue.stats()["in_flight"] == 1)
-    os.killpg(worker.pid, signal.SIGKILL)
-    worker.communicate()
+    opened = os.open(gate, os.O_WRONLY)
+    worker.kill()
+    worker.wait()
     message = queue.take_one(wait_seconds=30)
     assert (message["payload"], message["attempt"]) == ("x", 2)
+    os.close(opened)  # lets the orphan end
+    worker.communicate()

@@ -77,6 +77,7 @@ static void load_lane(struct queue *q, uint8_t slot, const struct record_lane *i
     struct lane_view *view = &q->view->lanes[slot];
     lane->tail_ready = in->cold_ready;
     lane->tail_scheduled = in->cold_scheduled;
+    q->tail += in->cold_ready + in->cold_scheduled;
     lane->tail_clock_ms = in->clock_ms;
     lane->bound_ms = in->low_seq > 0 ? in->low_ms : in->low_ms - 1;
     lane->bound_seq = in->low_seq > 0 ? in->low_seq - 1 : UINT64_MAX;

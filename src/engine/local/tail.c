@@ -155,7 +155,7 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
 void tail_top_up(struct resident_queue *rq, struct instant now)
 {
     struct queue *q = &rq->core;
-    for (uint8_t slot = 0; q->view->ready > 0 && slot < LEVEL_COUNT_MAX; slot++) {
+    for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
         if (!lane_head_known(&q->lanes[slot]))
             tail_refill(q, slot, now);
     }

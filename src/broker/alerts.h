@@ -1,0 +1,39 @@
+/* Alerts: a queue may say how many dead letters, or how long a wait of its oldest ready message,
+ * are too much. Once a second a shard looks at those of its queues that say so. Reaching a
+ * threshold raises an alert and falling below it clears it; each change is logged once, and posted
+ * to the queue's webhook if it has one. Nothing is remembered over a restart: what is still over
+ * its threshold is then raised again. On the shard's loop. */
+#ifndef TRIAGE_BROKER_ALERTS_H
+#define TRIAGE_BROKER_ALERTS_H
+
+#include "broker/broker.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ALERT_TICK_MS 1000
+
+struct dispatcher;
+struct shard;
+
+/* In each dispatcher; zero: not watched. */
+struct alert_watch {
+    bool watched;
+    bool raised[ALERT_KIND_COUNT];
+    uint64_t threshold[ALERT_KIND_COUNT]; /* the last that was set */
+    struct dispatcher *next, *prev;       /* in the shard's list */
+};
+
+/* In each shard; zero: nothing to watch. */
+struct alert_list {
+    struct dispatcher *first;
+    int64_t due_ms; /* mono */
+};
+
+void alerts_watch(struct dispatcher *d);  /* the queue is open, or its configuration has changed */
+void alerts_forget(struct dispatcher *d); /* the queue goes: what is raised is cleared */
+void alerts_check(struct shard *s);       /* looks, if it is time to */
+int64_t alerts_due_ms(const struct shard *s); /* from now; INT64_MAX when nothing is watched */
+uint32_t alerts_raised(const struct dispatcher *d); /* a bit for each enum alert_kind */
+
+#endif
