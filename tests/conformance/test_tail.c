@@ -348,6 +348,57 @@ static void returned_messages_stand_before_the_tail(void **state)
     drain(2);
 }
 
+static uint64_t claimed_seqs[300];
+static uint32_t claimed;
+
+static void note_claim(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                       struct instant now)
+{
+    (void)op, (void)q, (void)now;
+    assert_true(claimed < 300);
+    claimed_seqs[claimed++] = message_seq(m);
+}
+
+/* Each op is a group of its own and none is reported before the last was submitted: what was put is
+ * on its way to the files when it is cancelled, and the cancel is when the claims come. */
+static void a_cancelled_message_stays_gone_while_groups_are_under_way(void **state)
+{
+    (void)state;
+    enum { COUNT = 200, CANCELLED = 150, CLAIMS = 3 };
+    make();
+    struct put_item items[COUNT] = {0};
+    for (int i = 0; i < COUNT; i++)
+        items[i].draft = (struct draft){.body = strdup("x"),
+                                        .payload_len = 1,
+                                        .ready_ms = READY_NOW,
+                                        .ttl_ms = TTL_DEFAULT,
+                                        .priority = {.kind = PRIORITY_NUMBER}};
+    uint8_t slot = (uint8_t)slot_of(Q, 0);
+    struct message_id id = {queue(Q)->id, slot, d.rig.now.wall_ms, queue(Q)->next_seq + CANCELLED};
+    struct plan plan = {.want = CLAIM_MAX, .step_count = 1, .steps = {{slot, 0, CLAIM_MAX}}};
+    struct engine_op ops[2 + CLAIMS] = {
+        {.verb = ENGINE_PUT, .queue = queue(Q), .put = {.items = items, .count = COUNT}},
+        {.verb = ENGINE_CANCEL, .queue = queue(Q), .one = {.id = id}},
+    };
+    struct engine_op *group[2 + CLAIMS] = {&ops[0], &ops[1]};
+    for (int i = 2; i < 2 + CLAIMS; i++) {
+        ops[i] = (struct engine_op){.verb = ENGINE_CLAIM, .queue = queue(Q), .visit = note_claim};
+        ops[i].claim.plan = &plan;
+        ops[i].claim.lease_ms = -1;
+        group[i] = &ops[i];
+    }
+    claimed = 0;
+    d.rig.overlap = true;
+    rig_run(&d.rig, group, 2 + CLAIMS);
+    d.rig.overlap = false;
+    assert_int_equal(ops[1].status, STATUS_OK);
+    assert_int_equal(claimed, COUNT - 1);
+    for (uint32_t i = 0; i < claimed; i++)
+        assert_int_not_equal(claimed_seqs[i], id.seq);
+    assert_int_equal(view(Q)->ready, 0);
+    assert_int_equal(view(Q)->leased, COUNT - 1);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -363,6 +414,7 @@ int main(void)
         TEST(a_list_shows_the_tail_once),
         TEST(redriven_messages_stand_before_the_tail),
         TEST(returned_messages_stand_before_the_tail),
+        TEST(a_cancelled_message_stays_gone_while_groups_are_under_way),
     };
     return driver_main(tests);
 }

@@ -17,6 +17,7 @@ from wire import Connection, request_bytes
 WORKER_COUNT = 6
 QUEUES = ("crash-a", "crash-b", "crash-c")
 LEASES = (1, 2)  # seconds
+STUCK_SECONDS = 10
 BACKLOG_MAX = 2_000  # messages the clients believe are waiting, before they only take away
 
 
@@ -185,9 +186,15 @@ def cycle(server, workers, seconds):
         thread.join()
 
 
+def left_in(stats):
+    return stats["ready"] + stats["scheduled"] + stats["in_flight"]
+
+
 def drain(queue, history):
-    """Takes everything that is left, and waits for what is scheduled or leased to somebody."""
-    while True:
+    """Takes everything that is left, and waits for what is scheduled or leased to somebody; for
+    much longer than any lease of a worker, but not for ever."""
+    stats, last = queue.stats(), time.monotonic()
+    while left_in(stats) > 0 and time.monotonic() < last + STUCK_SECONDS:
         sent = time.monotonic()
         messages = queue.take(max=100, wait_seconds=1, visibility_timeout_seconds=60)
         came = time.monotonic()
@@ -196,9 +203,9 @@ def drain(queue, history):
                                        message["receipt_handle"], 60, sent, came)
             answer = queue.ack(message)
             History.use(delivery, "ack", Worker.outcome(answer), came, time.monotonic())
+            last = time.monotonic()
         stats = queue.stats()
-        if stats["ready"] + stats["scheduled"] + stats["in_flight"] == 0:
-            return stats
+    return stats
 
 
 def find_dead(queue, history):

@@ -17,4 +17,5 @@ def test_nothing_acknowledged_is_lost_by_kill_nine(start):
     for name, verdict in verdicts.items():
         assert verdict.clean, f"seed {seed}, {name}: {verdict}"
         assert verdict.acknowledged > CYCLE_COUNT, "there was load"
-        assert conserved(stats[name]), stats[name]
+        assert crash.left_in(stats[name]) == 0, f"seed {seed}, {name} is stuck: {stats[name]}"
+        assert conserved(stats[name]), f"seed {seed}, {name}: {stats[name]}"

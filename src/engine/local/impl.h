@@ -101,6 +101,7 @@ struct group *journal_group(struct local *l); /* the open one, made when missing
 struct store_batch *journal_batch(struct local *l);
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
+void journal_release(struct local *l, uint64_t group); /* it is committed */
 void journal_release_dedup(struct local_queue *lq, uint64_t group);
 void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);

@@ -177,19 +177,6 @@ void journal_close(struct local *l)
     commit_submit(l->shared->commit, g);
 }
 
-void journal_settle(struct local *l, uint64_t up_to)
-{
-    if (l->open && up_to >= l->open->number)
-        journal_close(l);
-    commit_wait(l->shared->commit, l->shard, up_to);
-}
-
-void journal_await_cold(struct local *l)
-{
-    if (l->cold_group > l->finished)
-        journal_settle(l, l->cold_group);
-}
-
 void journal_damage(struct local *l, const char *what)
 {
     if (l->shared->commit)
@@ -370,6 +357,37 @@ void journal_release_dedup(struct local_queue *lq, uint64_t group)
         queue_dedup_committed(&lq->rq->core, p->key, p->key_len, p->seq, p->dropped);
         free(p->key);
     }
+}
+
+/* What the groups up to this one left in limbo is in the store now. */
+void journal_release(struct local *l, uint64_t group)
+{
+    for (struct local_queue **at = &l->pending; *at;) {
+        struct local_queue *lq = *at;
+        tail_limbo_release(lq, group);
+        journal_release_dedup(lq, group);
+        lq->pending = lq->limbo_first < lq->limbo_count || lq->dedup_first < lq->dedup_count;
+        if (lq->pending)
+            at = &lq->next_pending;
+        else
+            *at = lq->next_pending;
+    }
+}
+
+void journal_settle(struct local *l, uint64_t up_to)
+{
+    if (l->open && up_to >= l->open->number)
+        journal_close(l);
+    commit_wait(l->shared->commit, l->shard, up_to);
+    /* At once, not when the group is reported: a copy in limbo must not outlive what is done to the
+     * message in the store from here on. */
+    journal_release(l, up_to);
+}
+
+void journal_await_cold(struct local *l)
+{
+    if (l->cold_group > l->finished)
+        journal_settle(l, l->cold_group);
 }
 
 static bool dedup_find_cold(struct queue *q, const char *key, size_t len, struct dedup_hit *hit)

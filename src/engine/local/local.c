@@ -182,22 +182,6 @@ static void flush(struct engine *e)
         journal_close(l);
 }
 
-/* Everything the group left in limbo is in the store now. */
-static void release_group(struct local *l, const struct group *g)
-{
-    l->finished = g->number;
-    for (struct local_queue **at = &l->pending; *at;) {
-        struct local_queue *lq = *at;
-        tail_limbo_release(lq, g->number);
-        journal_release_dedup(lq, g->number);
-        lq->pending = lq->limbo_first < lq->limbo_count || lq->dedup_first < lq->dedup_count;
-        if (lq->pending)
-            at = &lq->next_pending;
-        else
-            *at = lq->next_pending;
-    }
-}
-
 static uint32_t poll(struct engine *e)
 {
     struct local *l = local_of(e);
@@ -208,7 +192,8 @@ static uint32_t poll(struct engine *e)
         if (g->status)
             e->failed = true;
         else
-            release_group(l, g);
+            journal_release(l, g->number);
+        l->finished = g->number;
         e->counters.group_ops += g->op_count;
         for (struct engine_op *op = g->first; op; count++) {
             struct engine_op *next = op->next;

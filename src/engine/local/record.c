@@ -308,9 +308,11 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
     d->lease_until_ms = (int64_t)get_be(r, 8);
     d->lease_ms = (int64_t)get_be(r, 8);
     d->died_ms = (int64_t)get_be(r, 8);
+    if (d->lease_ms < 0 || d->lease_ms > LEASE_SECONDS_MAX * 1000LL)
+        r->ok = false;
     /* After another boot the old deadline means nothing: the lease starts again. Late, never early.
      */
-    if (now && boot != now->boot)
+    if (now && r->ok && boot != now->boot)
         d->lease_until_ms = now->mono_ms + d->lease_ms;
     size_t len = get_be(r, 2);
     const char *reason = len <= REASON_MAX ? get_bytes(r, len) : NULL;
