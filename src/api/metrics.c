@@ -10,6 +10,7 @@
 enum source {
     OF_QUEUE,   /* struct queue_row, one sample per queue */
     OF_LEVEL,   /* one sample per queue and level, gathered with the rows */
+    OF_ALERT,   /* one sample per queue and threshold, gathered with the rows */
     OF_BROKER,  /* struct broker_counters */
     OF_REQUEST, /* its requests[], one sample per kind */
     OF_ENGINE,  /* struct engine_counters */
@@ -69,6 +70,8 @@ static const struct metric metrics[] = {
      offsetof(struct queue_row, oldest_ms), MILLI},
     {"triage_queue_level_ready", GAUGE, "Messages that can be claimed, by level.", OF_LEVEL, 0,
      PLAIN},
+    {"triage_queue_alert", GAUGE, "1 while a threshold of the queue's alerts is reached.", OF_ALERT,
+     0, PLAIN},
     TOTAL(enqueued, "Messages stored."),
     TOTAL(claimed, "Deliveries."),
     TOTAL(acked, "Messages acknowledged."),
@@ -89,6 +92,8 @@ static const struct metric metrics[] = {
     BROKER("under_way", GAUGE, "Requests under way.", under_way),
     BROKER("waiting", GAUGE, "Claims that wait for a message.", waiting),
     BROKER("wakeups_total", COUNTER, "Waiting claims that were served.", wakeups),
+    BROKER("webhooks_lost_total", COUNTER, "Webhooks of alerts that were dropped or given up.",
+           webhooks_lost),
 
     {"triage_engine_ops_total", COUNTER, "Operations of the engine, by verb.", OF_VERB,
      offsetof(struct engine_counters, ops), PLAIN},
@@ -134,6 +139,12 @@ static const char *const verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_SWEEP] = "sweep",
 };
 
+/* Samples that do not fit a row, as text. */
+struct gathered {
+    struct buf levels;
+    struct buf alerts;
+};
+
 struct metrics {
     struct facts facts;
     struct broker_counters broker;
@@ -141,7 +152,7 @@ struct metrics {
     struct http_counters http;
     const struct queue_row *rows;
     size_t row_count;
-    const struct buf *levels;
+    const struct gathered *gathered;
 };
 
 static uint64_t value_at(const void *base, size_t offset)
@@ -208,7 +219,10 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
                        m->unit);
         break;
     case OF_LEVEL:
-        buf_put(out, all->levels->data, all->levels->len);
+        buf_put(out, all->gathered->levels.data, all->gathered->levels.len);
+        break;
+    case OF_ALERT:
+        buf_put(out, all->gathered->alerts.data, all->gathered->alerts.len);
         break;
     case OF_REQUEST:
         put_array(out, m, &all->broker, "kind", request_names, REQUEST_KIND_COUNT);
@@ -249,10 +263,30 @@ static void put_build(struct buf *out, const struct api_options *o)
     buf_lit(out, "\"} 1\n");
 }
 
+static void gather_alerts(struct buf *out, const struct queue_facts *facts)
+{
+    static const char *const names[ALERT_KIND_COUNT] = {
+#define X(symbol, name) [ALERT_##symbol] = name,
+        ALERT_KINDS(X)
+#undef X
+    };
+    const struct queue_config *config = &facts->queue->config;
+    const bool watched[ALERT_KIND_COUNT] = {
+        [ALERT_DEAD_LETTERS] = config->alert_dead_letters > 0,
+        [ALERT_OLDEST_READY] = config->alert_oldest_ready_seconds > 0,
+    };
+    for (int kind = 0; kind < ALERT_KIND_COUNT; kind++) {
+        if (watched[kind])
+            buf_printf(out, "triage_queue_alert{queue=\"%s\",kind=\"%s\"} %d\n", facts->queue->name,
+                       names[kind], (int)(facts->alerts >> kind & 1));
+    }
+}
+
 static void metrics_show(struct request *r, const struct queue_facts *facts)
 {
     struct call *c = call_of(r);
-    struct buf *levels = c->extra;
+    struct gathered *gathered = c->extra;
+    struct buf *levels = &gathered->levels;
     const struct queue_config *config = &facts->queue->config;
     struct queue_row row;
     stats_row(facts, &row);
@@ -266,6 +300,7 @@ static void metrics_show(struct request *r, const struct queue_facts *facts)
         buf_put_u64(levels, facts->queue->view.lanes[config->levels[i].slot].ready);
         buf_putc(levels, '\n');
     }
+    gather_alerts(&gathered->alerts, facts);
 }
 
 static void metrics_finish(struct call *c)
@@ -277,7 +312,7 @@ static void metrics_finish(struct call *c)
                   .draining = o->draining && atomic_load(o->draining)},
         .rows = rows,
         .row_count = c->text.len / sizeof(rows[0]),
-        .levels = c->extra,
+        .gathered = c->extra,
     };
     stats_rows_sort(rows, all.row_count);
     broker_counters(o->broker, &all.broker, &all.engine);
@@ -293,12 +328,14 @@ static void metrics_finish(struct call *c)
 
 static void metrics_cleanup(struct call *c)
 {
-    buf_fini(c->extra);
+    struct gathered *gathered = c->extra;
+    buf_fini(&gathered->levels);
+    buf_fini(&gathered->alerts);
 }
 
 void metrics_get(struct call *c)
 {
-    c->extra = mem_zalloc(sizeof(struct buf));
+    c->extra = mem_zalloc(sizeof(struct gathered));
     c->cleanup = metrics_cleanup;
     c->request.show_queue = metrics_show;
     call_submit(c, REQUEST_QUEUES, metrics_finish);

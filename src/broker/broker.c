@@ -1,6 +1,7 @@
 #include "broker/broker.h"
 #include "base/mem.h"
 #include "broker/shard.h"
+#include "broker/webhook.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
         free(b);
         return status;
     }
+    b->webhooks = webhooks_new();
     for (uint32_t i = 0; i < shard_count; i++)
         shard_open(&b->shards[i], b, i, loops[i], b->engines[i]);
     *out = b;
@@ -119,6 +121,7 @@ void broker_close_handles(struct broker *b, uv_loop_t *loop)
 
 void broker_close(struct broker *b)
 {
+    webhooks_free(b->webhooks);
     engine_close(b->engines, b->shard_count);
     for (uint32_t i = 0; i < b->shard_count; i++)
         shard_free(&b->shards[i]);
@@ -168,6 +171,7 @@ void broker_counters(struct broker *b, struct broker_counters *counters,
         add((uint64_t *)engine, (uint64_t *)&s->published_engine, sizeof(*engine));
         uv_mutex_unlock(&s->published_mutex);
     }
+    counters->webhooks_lost = webhooks_lost(b->webhooks);
     /* These are the process's, not the shard's. */
     const struct engine_counters *first = &b->shards[0].published_engine;
     uv_mutex_lock(&b->shards[0].published_mutex);

@@ -40,11 +40,24 @@ enum request_kind {
 
 typedef void request_done(struct request *r);
 
+/* What a queue may be warned about, by the name of its threshold in the configuration. */
+#define ALERT_KINDS(X)                                                                             \
+    X(DEAD_LETTERS, "dead_letters")                                                                \
+    X(OLDEST_READY, "oldest_ready_seconds")
+
+enum alert_kind {
+#define X(symbol, name) ALERT_##symbol,
+    ALERT_KINDS(X)
+#undef X
+        ALERT_KIND_COUNT
+};
+
 /* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
 struct queue_facts {
     const struct engine_queue *queue;
     uint32_t waiting_consumers;
     int64_t oldest_ready_ms; /* age of the oldest ready message; -1 when none */
+    uint32_t alerts;         /* raised now: bit 1 << enum alert_kind */
 };
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
 
@@ -100,6 +113,7 @@ struct broker_counters {
     uint64_t under_way;
     uint64_t waiting; /* parked claims */
     uint64_t wakeups; /* parked claims that were served */
+    uint64_t webhooks_lost; /* of alerts: given up, or dropped */
 };
 
 /* Opens the engine with one shard on each of loops[0 … shard_count). */

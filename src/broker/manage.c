@@ -38,6 +38,7 @@ static void open_for_business(struct dispatcher *d, struct engine_queue *q)
     d->state = DISPATCHER_OPEN;
     q->user = d;
     policy_init(&d->policy, &q->config);
+    alerts_watch(d);
 }
 
 void manage_adopt(struct shard *s, struct engine_queue *q)
@@ -50,6 +51,7 @@ static void unlist(struct dispatcher *d)
 {
     map_remove(&d->shard->dispatchers, d->name, strlen(d->name));
     atomic_fetch_sub(&d->shard->broker->queue_count, 1);
+    alerts_forget(d);
     d->state = DISPATCHER_GONE;
     manage_release(d);
 }
@@ -157,6 +159,8 @@ static void configure_done(struct engine_op *op)
                  "level \"%s\" still holds messages; keep it, or drain it first",
                  op->set.level_name);
     }
+    if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
+        alerts_watch(r->dispatcher);
     shard_finish(r->shard, r, op->status);
 }
 

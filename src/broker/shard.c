@@ -145,20 +145,26 @@ static void pass_on(struct dispatcher *d, struct request *r)
         dispatch_mark(d);
 }
 
+int64_t shard_oldest_ready_ms(const struct dispatcher *d)
+{
+    int64_t oldest_ms = -1;
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *v = &d->queue->view.lanes[slot];
+        int64_t age_ms = d->shard->now.wall_ms - v->head_ms;
+        if (v->ready > 0 && age_ms > oldest_ms)
+            oldest_ms = age_ms;
+    }
+    return oldest_ms;
+}
+
 static void show(struct dispatcher *d, struct request *r)
 {
-    const struct engine_queue *q = d->queue;
     struct queue_facts facts = {
-        .queue = q,
+        .queue = d->queue,
         .waiting_consumers = d->waiting_count,
-        .oldest_ready_ms = -1,
+        .oldest_ready_ms = shard_oldest_ready_ms(d),
+        .alerts = alerts_raised(d),
     };
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane_view *v = &q->view.lanes[slot];
-        int64_t age_ms = d->shard->now.wall_ms - v->head_ms;
-        if (v->ready > 0 && age_ms > facts.oldest_ready_ms)
-            facts.oldest_ready_ms = age_ms;
-    }
     r->show_queue(r, &facts);
 }
 
@@ -272,6 +278,9 @@ static void arm_timer(struct shard *s)
     const struct order_node *first = order_first(&s->timers);
     if (first && first->key - s->now.mono_ms < due_ms)
         due_ms = first->key - s->now.mono_ms;
+    int64_t alerts_ms = alerts_due_ms(s);
+    if (alerts_ms < due_ms)
+        due_ms = alerts_ms;
     if (due_ms == INT64_MAX) {
         if (s->timer_at_ms != INT64_MAX)
             uv_timer_stop(&s->timer);
@@ -339,6 +348,7 @@ static void turn(struct shard *s)
     s->now = clock_now();
     run_timers(s);
     sweep(s);
+    alerts_check(s);
     do {
         serve_dirty(s);
         engine_flush(s->engine);

@@ -3,12 +3,14 @@
  *
  *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
  *   dispatch.c  who gets which message: policy, waiting consumers
- *   manage.c    queues come, change and go; work that is done in portions */
+ *   manage.c    queues come, change and go; work that is done in portions
+ *   alerts.c    thresholds that were crossed; webhook.c tells the world */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
 
 #include "base/inbox.h"
 #include "base/map.h"
+#include "broker/alerts.h"
 #include "broker/broker.h"
 
 struct shard;
@@ -50,6 +52,7 @@ struct dispatcher {
     uint32_t references; /* requests under way */
     bool dirty;
     struct dispatcher *next_dirty;
+    struct alert_watch alerts;
 };
 
 struct shard {
@@ -65,6 +68,7 @@ struct shard {
     struct dispatcher *dirty;
     struct request_list finished; /* to be answered at the end of the turn */
     struct order timers;          /* struct work */
+    struct alert_list alerts;
     uint64_t next_ticket;
     struct instant now;
     struct engine_op sweep;
@@ -89,6 +93,7 @@ struct broker {
     struct shard *shards;
     struct engine **engines;
     struct broker_port *ports;
+    struct webhooks *webhooks;
     _Atomic uint32_t queue_count;
 };
 
@@ -114,6 +119,7 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
                   const char *detail);
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
 struct work *work_new(struct shard *s, struct request *r);
+int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
 void list_append(struct request_list *l, struct request *r);
 void list_remove(struct request_list *l, struct request *r);
 

@@ -298,6 +298,9 @@ static bool belongs_in_memory(struct queue *q, const struct message *m)
             return true;
         begin_tail(l);
     }
+    /* After the wall clock was set back the tail counts as ready what is not: not this one, too. */
+    if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail_clock_ms)
+        return true;
     return lane_within_bound(l, m->ready_ms, message_seq(m));
 }
 

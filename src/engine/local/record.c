@@ -66,11 +66,19 @@ static const char *get_bytes(struct reader *r, size_t len)
     return bytes;
 }
 
+static bool get_bool(struct reader *r)
+{
+    uint64_t value = get_be(r, 1);
+    if (value > 1)
+        r->ok = false;
+    return value == 1;
+}
+
 static void get_text(struct reader *r, char *out, size_t size)
 {
     size_t len = get_be(r, 2);
     const char *text = len < size ? get_bytes(r, len) : NULL;
-    if (!text) {
+    if (!text || memchr(text, '\0', len)) {
         r->ok = false;
         return;
     }
@@ -297,7 +305,7 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
     m->state = (uint8_t)get_be(r, 1);
     m->slot = (uint8_t)get_be(r, 1);
     m->born_slot = (uint8_t)get_be(r, 1);
-    m->cold = get_be(r, 1) != 0;
+    m->cold = get_bool(r);
     m->attempts = (uint16_t)get_be(r, 2);
     m->ready_ms = (int64_t)get_be(r, 8);
     m->born_ms = (int64_t)get_be(r, 8);
@@ -469,7 +477,7 @@ static void get_levels(struct reader *r, struct queue_config *c)
     for (int i = 0; r->ok && i < c->level_count; i++) {
         struct level *l = &c->levels[i];
         get_text(r, l->name, sizeof(l->name));
-        l->has_number = get_be(r, 1) != 0;
+        l->has_number = get_bool(r);
         l->number = (int64_t)get_be(r, 8);
         l->weight = get_double(r);
         l->slot = (uint8_t)get_be(r, 1);
@@ -495,7 +503,7 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
         return false;
     char policy[32] = "";
     get_text(&r, policy, sizeof(policy));
-    c->paused = get_be(&r, 1) != 0;
+    c->paused = get_bool(&r);
     c->visibility_ms = (int64_t)get_be(&r, 8);
     c->max_attempts = (uint32_t)get_be(&r, 4);
     c->backoff = (enum backoff)get_be(&r, 1);
