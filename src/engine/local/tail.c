@@ -124,6 +124,8 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
 {
     struct local *l = local_behind(q);
     struct lane *lane = &q->lanes[slot];
+    if (lane->bound_ms == INT64_MAX) /* it was read to its end: what is missing stays missing */
+        return;
     if (l->refill_group > l->finished)
         journal_settle(l, l->refill_group);
     l->r.base.counters.refills++;
