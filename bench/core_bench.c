@@ -69,7 +69,7 @@ static void open_bench(struct bench *b)
     struct queue_config c;
     if (!levels_profile("levels", &c))
         abort();
-    c.visibility_ms = 1000000000;
+    c.visibility_ms = LEASE_SECONDS_MAX * 1000LL;
     struct engine_op op = {.verb = ENGINE_QUEUE_SET, .set = {.name = "bench", .config = &c}};
     b->queue = NULL;
     run(b, &op);
@@ -253,6 +253,12 @@ int main(int argc, char **argv)
         continue;
     put(&b, 1000, 0);
     struct cost leased = report(&b, "1000 waiting, 100000 leased");
+    close_bench(&b);
+
+    /* Once more, so that a busy moment at the start does not flatter the ratios. */
+    open_bench(&b);
+    put(&b, 1000, 0);
+    costs[0].claim_ns = least(costs[0].claim_ns, report(&b, "1000 waiting, again").claim_ns);
     close_bench(&b);
 
     int missed =

@@ -80,6 +80,7 @@ static void easy_set_up(CURL *easy, const struct webhook *h, struct curl_slist *
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ignore_answer);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)WEBHOOK_MS_MAX);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* the next may be days away */
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "triaged/" TRIAGE_VERSION);
     /* A name lookup that hangs would hold up the end of the process. */
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);

@@ -1,6 +1,6 @@
 /* Reads request heads and chunked bodies out of memory, strictly: whatever two
  * readers could understand in two ways is refused. No I/O and no state beyond
- * the structs below. http_parser is behind this header and no other file sees it.
+ * the structs below.
  *
  * A head is read in two steps: parse_find() says where it ends, as bytes come in,
  * and parse_head() reads it once it is whole. Functions return STATUS_OK,
@@ -38,6 +38,7 @@ struct parse_head {
     struct http_slice length;
     struct http_slice coding;
     struct http_slice expect;
+    struct http_slice connection; /* the last of them */
     struct http_slice content_type;
     struct http_slice authorization;
     struct http_slice receipt;
@@ -49,7 +50,8 @@ struct parse_head {
 
 /* Looks for the end of the head at the front of data[0, len). `*scanned` is 0 for a new request and
  * carries on between calls as bytes are added. On STATUS_OK `*head_len` is the head's length with
- * its empty line, or 0 when the end is not there yet. */
+ * its empty line, or 0 when the end is not there yet. Refuses what has no end that all readers
+ * agree on, a line feed without its CR, and leaves the rest to parse_head(). */
 MUST_USE enum status parse_find(const char *data, size_t len, size_t head_max, size_t *scanned,
                                 size_t *head_len, const char **why);
 

@@ -187,6 +187,26 @@ def test_a_silent_receiver_holds_up_neither_work_nor_the_end(start, receiver):
     assert server.log.find('msg="webhook given up" queue=q reason="the server is shutting down"')
 
 
+def test_more_than_can_wait_are_dropped_and_counted(start, receiver):
+    server = start(engine="memory", shards=2, net_threads=1)
+    receiver.silent.set()
+    queues = [server.queue(f"q{number}") for number in range(130)]
+    for queue in queues:
+        queue.configure(max_attempts=1, alerts={"dead_letters": 1, "webhook": receiver.url})
+        bury(queue, 1)
+    assert server.log.wait_for('msg="webhook dropped, too many are waiting"')
+    receiver.silent.clear()
+    receiver.released.set()
+    told = set()
+    while len(told) < 100:
+        told.add(receiver.next()["queue"])
+    until(lambda: all(f'triage_queue_alert{{queue="{queue.name}",kind="dead_letters"}} 1\n' in page
+                      for page in [server.client().get("/metrics").body.decode()]
+                      for queue in queues))
+    assert 1 <= server.metrics()["triage_broker_webhooks_lost_total"] <= 30
+    server.stop()
+
+
 def test_what_is_over_its_threshold_is_raised_again_after_a_restart(start, receiver):
     server = start(engine="local")
     queue = server.queue("q")
