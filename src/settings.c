@@ -137,8 +137,7 @@ static bool set(struct settings *s, const char *key, const char *value, const ch
 static int on_ini(void *user, const char *section, const char *key, const char *value)
 {
     if (strcmp(section, "server") != 0) {
-        fprintf(stderr, "triaged: there is no section [%s]; settings stand in [server]\n",
-                section);
+        fprintf(stderr, "triaged: there is no section [%s]; settings stand in [server]\n", section);
         return 0;
     }
     return set(user, key, value, "configuration file");
@@ -246,10 +245,14 @@ static bool finish(struct settings *s)
     }
     memcpy(s->address, from, len);
     s->address[len] = '\0';
+    if (strcmp(s->address, "localhost") ==
+        0) /* names are not looked up, but this one is no secret */
+        snprintf(s->address, sizeof(s->address), "127.0.0.1");
     s->port = (int)port;
     if (!durability_parse(s->durability_text, &s->durability, &s->sync_interval_ms)) {
-        fprintf(stderr, "triaged: durability takes fsync, os or interval:MS (1 to 60000), not "
-                        "\"%s\"\n",
+        fprintf(stderr,
+                "triaged: durability takes fsync, os or interval:MS (1 to 60000), not "
+                "\"%s\"\n",
                 s->durability_text);
         return false;
     }

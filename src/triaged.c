@@ -14,6 +14,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
+#define SIGNAL_COUNT (sizeof(stop_signals) / sizeof(stop_signals[0]))
+
 struct server {
     struct settings settings;
     struct worker *workers;
@@ -23,7 +26,7 @@ struct server {
     struct rate *rate;
     struct api_options api;
     atomic_bool draining;
-    uv_signal_t signals[2];
+    uv_signal_t signals[SIGNAL_COUNT];
     uv_timer_t watch;
     int exit_status;
 };
@@ -63,12 +66,10 @@ static bool open_broker(struct server *s)
     uint64_t started_us = clock_mono_us();
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)
-        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine,
-                  buf_cstr(&error));
+        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine, buf_cstr(&error));
     else
         log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine,
-                 c->durability_text,
-                 (unsigned long long)(clock_mono_us() - started_us) / 1000);
+                 c->durability_text, (unsigned long long)(clock_mono_us() - started_us) / 1000);
     buf_fini(&error);
     return status == STATUS_OK;
 }
@@ -82,6 +83,10 @@ static bool load_tokens(struct server *s)
         return true;
     struct buf error = {0};
     bool ok = auth_load(c->tokens_file, c->rate_limit, &s->auth, &error);
+    if (ok && s->auth.count == 0) { /* open to everybody is not what a tokens file means */
+        buf_puts(&error, "it has no token in it");
+        ok = false;
+    }
     if (!ok)
         log_error("cannot read the tokens", "file=%s reason=\"%s\"", c->tokens_file,
                   buf_cstr(&error));
@@ -129,7 +134,7 @@ static bool listen_all(struct server *s)
         .broker = s->broker,
         .version = TRIAGE_VERSION,
         .engine = c->engine,
-        .durability = c->durability_text,
+        .durability = strcmp(c->engine, "memory") == 0 ? "none" : c->durability_text,
         .started_ms = clock_now().wall_ms,
         .openapi = openapi_text,
         .openapi_len = openapi_len,
@@ -163,7 +168,7 @@ static bool listen_all(struct server *s)
 
 static void stop_watching(struct server *s)
 {
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < SIGNAL_COUNT; i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     uv_close((uv_handle_t *)&s->watch, NULL);
 }
@@ -179,7 +184,7 @@ static void drain(struct server *s)
 
 static void on_signal(uv_signal_t *handle, int number)
 {
-    log_info("draining", "signal=%s", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    log_info("draining", "signal=\"%s\"", strsignal(number));
     drain(handle->data);
 }
 
@@ -189,7 +194,8 @@ static void on_watch(uv_timer_t *timer)
 {
     struct server *s = timer->data;
     struct buf detail = {0};
-    if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE && broker_failed(s->broker)) {
+    if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE &&
+        broker_failed(s->broker)) {
         log_error("the engine failed; stopping", "reason=\"%s\"", buf_cstr(&detail));
         s->exit_status = 1;
         drain(s);
@@ -199,12 +205,11 @@ static void on_watch(uv_timer_t *timer)
 
 static void start_watching(struct server *s)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
     uv_loop_t *loop = &s->workers[0].loop;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         uv_signal_init(loop, &s->signals[i]);
         s->signals[i].data = s;
-        uv_signal_start(&s->signals[i], on_signal, numbers[i]);
+        uv_signal_start(&s->signals[i], on_signal, stop_signals[i]);
     }
     uv_timer_init(loop, &s->watch);
     s->watch.data = s;

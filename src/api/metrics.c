@@ -239,7 +239,8 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
 static bool is_open(const char *name)
 {
     size_t len = strlen(name);
-    return len > 5 && strcmp(name + len - 5, "_open") == 0;
+    return len > 5 &&
+           (strcmp(name + len - 5, "_open") == 0 || strcmp(name + len - 6, "_bytes") == 0);
 }
 
 static void put_metric(struct buf *out, const struct metric *m, const struct metrics *all)

@@ -111,8 +111,8 @@ struct broker_counters {
     uint64_t requests[REQUEST_KIND_COUNT];
     uint64_t refused_overloaded;
     uint64_t under_way;
-    uint64_t waiting; /* parked claims */
-    uint64_t wakeups; /* parked claims that were served */
+    uint64_t waiting;       /* parked claims */
+    uint64_t wakeups;       /* parked claims that were served */
     uint64_t webhooks_lost; /* of alerts: given up, or dropped */
 };
 

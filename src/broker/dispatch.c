@@ -26,8 +26,8 @@ static void park(struct dispatcher *d, struct request *r)
     struct request_list *line = &d->waiting[w->max_rank];
     struct request *behind = line->first;
     while (behind && behind->work->ticket < w->ticket)
-        behind = behind == line->first && line->last->work->ticket < w->ticket ? NULL
-                                                                               : behind->next;
+        behind =
+            behind == line->first && line->last->work->ticket < w->ticket ? NULL : behind->next;
     list_append(line, r);
     if (behind) { /* it had been served and comes back: to its old place, not to the end */
         list_remove(line, r);
@@ -157,7 +157,7 @@ void dispatch_serve(struct dispatcher *d)
         if (w->plan.step_count == 0)
             return;
         unpark(r);
-        s->counters.wakeups++;
+        s->counters.wakeups += w->timer.height > 0;
         submit_claim(d, r);
     }
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORTION     1000 /* messages of a purge or redrive in one op */
+#define PORTION      1000 /* messages of a purge or redrive in one op */
 #define RATE_TICK_MS 100
 
 struct dispatcher *manage_find(struct shard *s, const char *name)

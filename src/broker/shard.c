@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_MAX        1000
-#define TIMER_MS_MAX     1000 /* the wall clock may be set: look at it at least this often */
+#define SWEEP_MAX    1000
+#define TIMER_MS_MAX 1000 /* the wall clock may be set: look at it at least this often */
 
 /* Lists of requests */
 
@@ -94,6 +94,7 @@ void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms)
 
 void shard_submit(struct shard *s, struct engine_op *op)
 {
+    s->submitted = true;
     engine_submit(s->engine, op, s->now);
 }
 
@@ -291,8 +292,7 @@ static void arm_timer(struct shard *s)
         due_ms = 0;
     int64_t wait_ms = due_ms > TIMER_MS_MAX ? TIMER_MS_MAX : due_ms;
     if (s->timer_at_ms == s->now.mono_ms + wait_ms ||
-        (wait_ms == TIMER_MS_MAX && s->timer_at_ms != INT64_MAX &&
-         s->timer_at_ms > s->now.mono_ms))
+        (wait_ms == TIMER_MS_MAX && s->timer_at_ms != INT64_MAX && s->timer_at_ms > s->now.mono_ms))
         return;
     s->timer_at_ms = s->now.mono_ms + wait_ms;
     uv_update_time(s->loop);
@@ -351,10 +351,11 @@ static void turn(struct shard *s)
     alerts_check(s);
     do {
         serve_dirty(s);
+        s->submitted = false;
         engine_flush(s->engine);
         engine_poll(s->engine);
         answer_finished(s);
-    } while (s->dirty || s->finished.first);
+    } while (s->dirty || s->finished.first || s->submitted);
     arm_timer(s);
     publish(s);
     check_drained(s);

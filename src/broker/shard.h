@@ -46,8 +46,8 @@ struct dispatcher {
     enum dispatcher_state state;
     struct engine_queue *queue; /* NULL while opening */
     struct policy policy;
-    struct request_list parked;                     /* while opening */
-    struct request_list waiting[LEVEL_COUNT_MAX];   /* by the least urgent rank they take */
+    struct request_list parked;                   /* while opening */
+    struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
     uint32_t waiting_count;
     uint32_t references; /* requests under way */
     bool dirty;
@@ -75,6 +75,7 @@ struct shard {
     bool sweeping;
     bool sweep_again;
     bool in_turn;
+    bool submitted; /* ops since the last flush */
 
     bool draining;
     void (*drained)(void *ctx);
@@ -125,9 +126,9 @@ void list_remove(struct request_list *l, struct request *r);
 
 /* dispatch.c */
 void dispatch_claim(struct dispatcher *d, struct request *r);
-void dispatch_mark(struct dispatcher *d);           /* it may have something for a waiting consumer */
+void dispatch_mark(struct dispatcher *d); /* it may have something for a waiting consumer */
 void dispatch_serve(struct dispatcher *d);
-void dispatch_timeout(struct request *r);           /* it waited long enough */
+void dispatch_timeout(struct request *r); /* it waited long enough */
 void dispatch_hangup(struct request *r);
 void dispatch_reconfigured(struct dispatcher *d);
 void dispatch_end_all(struct dispatcher *d, enum status status);

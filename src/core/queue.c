@@ -524,6 +524,8 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
         return;
     const struct message *first = container_of(next, struct message, node);
     __builtin_prefetch(first->body);
+    for (uint32_t i = 1; i < next->height; i++) /* taking it out writes to these */
+        __builtin_prefetch(&next->links[i].next->links[i], 1);
     const struct order_node *after = order_next(ready, next);
     if (!after)
         return;

@@ -361,7 +361,8 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
 {
     uint32_t left = op->sweep.max;
     struct resident_queue *rq;
-    resident_settle(r, NULL, NULL);
+    for (struct resident_queue *d = r->dirty; d; d = d->next_dirty)
+        retime(d); /* they stay dirty: a store has still to write their records */
     while (left > 0 && (rq = first_due(r, now))) {
         if (r->before_sweep)
             r->before_sweep(rq, left, now);

@@ -7,8 +7,8 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -164,8 +164,8 @@ static int listener_bind(uv_tcp_t *listener, const struct sockaddr *addr, bool s
     int on = 1;
     if (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
         return uv_translate_sys_error(errno);
-    /* Nothing is congested inside the machine, and a pacing algorithm such as BBR costs a third more
-     * processor time there. Only a wish: where reno is not to be had, the default stays. */
+    /* Nothing is congested inside the machine, and a pacing algorithm such as BBR costs a third
+     * more processor time there. Only a wish: where reno is not to be had, the default stays. */
     if (is_loopback(addr))
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     err = uv_tcp_bind(listener, addr, 0);

@@ -145,6 +145,8 @@ static void commit_waiting(struct commit *c)
         shards |= 1ULL << (g->shard & 63);
     if (!status)
         status = write_groups(c, list, &error);
+    if (status) /* whatever the reason: what the log holds is not known */
+        status = STATUS_ENGINE_UNAVAILABLE;
     uint64_t took_us = clock_mono_us() - started_us;
 
     pthread_mutex_lock(&c->mutex);

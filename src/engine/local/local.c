@@ -221,6 +221,7 @@ static enum status health(struct engine *e, struct buf *detail)
     enum status status;
     if (commit_failure(l->shared->commit, detail, &status))
         return STATUS_ENGINE_UNAVAILABLE;
+    store_space_look(l->shared->store);
     status = store_space(l->shared->store);
     buf_puts(detail,
              status ? "the disk is nearly full: enqueues are refused, the rest goes on" : "ok");

@@ -136,6 +136,10 @@ static bool load_message(struct recovery *r, const char *key, size_t key_len, co
     struct message *state = seqmap_remove(&q->states, id.seq);
     if (state)
         record_apply_state(m, state);
+    if (id.seq >= q->lq->rq->face.next_seq) {
+        message_free(m);
+        return damaged(r, "message or counters", key, key_len);
+    }
     queue_restore(&q->lq->rq->core, m, r->now);
     return true;
 }
