@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -88,11 +89,23 @@ static void serve(void)
     };
 }
 
+/* Many thousand connections a minute: from one address after the other, so that the ports of each
+ * have time to rest. */
 static int client_open(void)
 {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    static uint32_t number;
+    struct sockaddr_in from = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 256 + number++ % 200),
+    };
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert(fd >= 0);
-    int err = connect(fd, (const struct sockaddr *)&t.address, sizeof(t.address));
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+    int err = bind(fd, (const struct sockaddr *)&from, sizeof(from));
+    if (err == 0)
+        err = connect(fd, (const struct sockaddr *)&t.address, sizeof(t.address));
+    if (err != 0)
+        perror("connect");
     assert(err == 0);
     return fd;
 }

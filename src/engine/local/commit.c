@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LINGER_NS 200000
-
 struct lane_out {
     struct group *first, **last; /* done, not yet taken */
     uint64_t done;               /* number of the last one */
@@ -24,8 +22,6 @@ struct commit {
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t work, progress;
     struct group *first, **last;
-    uint32_t waiting_ops; /* in the groups above */
-    uint32_t wanted_ops;  /* enough to begin; see linger() */
     struct lane_out *out;
     uint32_t shard_count;
     bool stopping;
@@ -101,27 +97,6 @@ static void await_work(struct commit *c, int64_t sync_at_ms)
     }
 }
 
-/* A sync costs the processor the same for one op as for a hundred. Clients answered by the last
- * commit are likely to ask again at once, so it is worth a moment to let half as many come back
- * before the next one begins; then one half is under way while the other is on the disk. With few
- * clients there is nothing to wait for, and nobody waits. Called and returns with the mutex. */
-static void linger(struct commit *c)
-{
-    if (c->durability != DURABILITY_FSYNC || c->waiting_ops >= c->wanted_ops)
-        return;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LINGER_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    while (c->waiting_ops < c->wanted_ops && !c->stopping) {
-        if (pthread_cond_timedwait(&c->work, &c->mutex, &until) != 0)
-            return;
-    }
-}
-
 static int64_t mono_ms(void)
 {
     return (int64_t)(clock_mono_us() / 1000);
@@ -130,12 +105,9 @@ static int64_t mono_ms(void)
 /* Commits what is waiting; called and returns with the mutex. */
 static void commit_waiting(struct commit *c)
 {
-    linger(c);
     struct group *list = c->first;
     c->first = NULL;
     c->last = &c->first;
-    c->wanted_ops = c->waiting_ops / 2;
-    c->waiting_ops = 0;
     enum status status = c->failed;
     pthread_mutex_unlock(&c->mutex);
 
@@ -243,12 +215,10 @@ void commit_submit(struct commit *c, struct group *g)
 {
     pthread_mutex_lock(&c->mutex);
     bool idle = !c->first;
-    bool was_short = c->waiting_ops < c->wanted_ops;
     g->next = NULL;
     *c->last = g;
     c->last = &g->next;
-    c->waiting_ops += g->op_count;
-    if (idle || (was_short && c->waiting_ops >= c->wanted_ops))
+    if (idle)
         pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
 }
