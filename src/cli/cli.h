@@ -8,6 +8,7 @@
 
 struct cli {
     const char *server; /* base URL without a slash at its end */
+    const char *token;  /* bearer token, or NULL; from the environment, where ps does not show it */
     bool json;          /* print the server's documents as they came, one a line */
 };
 

@@ -80,6 +80,12 @@ void call_begin(struct call *c, const struct cli *cli)
     c->is_json = false;
     c->server = cli->server;
     buf_puts(&c->url, cli->server);
+    if (cli->token) {
+        struct buf line = {0};
+        buf_printf(&line, "Authorization: Bearer %s", cli->token);
+        c->headers = curl_slist_append(c->headers, buf_cstr(&line));
+        buf_fini(&line);
+    }
 }
 
 static void put_encoded(struct buf *url, const char *s)

@@ -99,6 +99,7 @@ static void help(FILE *to)
     verb_list(commands, to);
     fputs("\nOptions:\n"
           "  --server URL  where triaged listens; else $TRIAGE_SERVER, else " SERVER_DEFAULT "\n"
+          "                with tokens: the bearer token in $TRIAGE_TOKEN\n"
           "  --json        print the server's answers as they came, one document a line\n"
           "  --version     print the version\n"
           "  --help        this, or with a command its options and examples\n\n"
@@ -185,7 +186,11 @@ static void open_standard_fds(void)
 int main(int argc, char **argv)
 {
     const char *from_env = getenv("TRIAGE_SERVER");
-    struct cli cli = {.server = from_env && *from_env ? from_env : SERVER_DEFAULT};
+    const char *token = getenv("TRIAGE_TOKEN");
+    struct cli cli = {
+        .server = from_env && *from_env ? from_env : SERVER_DEFAULT,
+        .token = token && *token ? token : NULL,
+    };
     open_standard_fds();
     argc = take_globals(argc, argv, &cli);
     if (argc < 0) {

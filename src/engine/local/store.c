@@ -140,6 +140,7 @@ static rocksdb_options_t *common_options(uint64_t buffer_bytes)
     rocksdb_options_set_max_write_buffer_number(o, 3);
     rocksdb_options_set_target_file_size_base(o, buffer_bytes);
     rocksdb_options_set_max_bytes_for_level_base(o, buffer_bytes * 4);
+    rocksdb_options_set_max_compaction_bytes(o, buffer_bytes * 4);
     rocksdb_options_set_level0_file_num_compaction_trigger(o, 4);
     rocksdb_options_set_paranoid_checks(o, 1);
     rocksdb_options_set_compression(o, rocksdb_no_compression);
@@ -158,12 +159,19 @@ static void set_table(struct store *s, rocksdb_options_t *o, bool bloom)
     rocksdb_block_based_options_destroy(t);
 }
 
-static void make_options(struct store *s, uint64_t disk_bytes)
+/* On a small disk everything is smaller, so that the log and a compaction fit into the reserve. */
+static uint64_t buffer_for(uint64_t disk_bytes)
 {
-    /* On a small disk everything is smaller, so that the log and a compaction fit beside the data.
-     */
-    uint64_t buffer = disk_bytes / 32;
-    buffer = buffer > 64 * MIB ? 64 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
+    uint64_t buffer = disk_bytes / 64;
+    return buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
+}
+
+/* The log holds up to four buffers, a compaction writes up to eight before it deletes what it read,
+ * a flush two; the rest is for records of what is already stored. */
+#define RESERVE_BUFFERS 16
+
+static void make_options(struct store *s, uint64_t buffer)
+{
     s->cache = rocksdb_cache_create_lru(32 * MIB);
     s->filter = rocksdb_compactionfilter_create(NULL, nothing_to_free, drop_outdated, filter_name);
 
@@ -234,10 +242,10 @@ enum status store_open(const char *dir, uint64_t disk_reserve, struct store **ou
         return status;
     }
     uint64_t disk_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
-    uint64_t share = disk_bytes / 4 < 256 * MIB ? disk_bytes / 4 : 256 * MIB;
-    s->disk_reserve = disk_reserve ? disk_reserve : share;
+    uint64_t buffer = buffer_for(disk_bytes);
+    s->disk_reserve = disk_reserve ? disk_reserve : RESERVE_BUFFERS * buffer;
     store_space_look(s);
-    make_options(s, disk_bytes);
+    make_options(s, buffer);
     s->write_nosync = rocksdb_writeoptions_create();
     s->write_sync = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(s->write_sync, 1);
