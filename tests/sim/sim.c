@@ -364,9 +364,7 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
     rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit);
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
-    /* Known limit: with a tail in its files, an engine whose wall clock was set back may count and
-     * hand out a delayed message too early, so the clock goes back only where there is no tail. */
-    s->jumps = !s->reopens && !memory_limit;
+    s->jumps = !s->reopens;
     s->wall_high_ms = s->rig.now.wall_ms;
     s->queue_count = s->deep ? 1 : 1 + sim_pick(s, SIM_QUEUES);
     for (uint32_t i = 0; i < s->queue_count; i++) {

@@ -227,7 +227,9 @@ void tail_spill(struct queue *q, uint8_t slot)
     uint64_t limit = l->shared->memory_limit + l->shared->memory_limit / 4;
     for (int i = 0; i < 2; i++) {
         struct message *m = lane_last(lane);
-        if (l->r.base.counters.resident_bytes <= limit || !m || m->touched ||
+        /* Scheduled, but within what the tail counts as ready: the clock was set back. */
+        bool stays = m && m->state == MESSAGE_SCHEDULED && m->ready_ms <= lane->tail_clock_ms;
+        if (l->r.base.counters.resident_bytes <= limit || !m || m->touched || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
         spill_last(q, m);
