@@ -218,9 +218,9 @@ void commit_submit(struct commit *c, struct group *g)
     g->next = NULL;
     *c->last = g;
     c->last = &g->next;
-    if (idle)
-        pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
+    if (idle) /* after the unlock: who wakes up wants the mutex */
+        pthread_cond_signal(&c->work);
 }
 
 struct group *commit_take(struct commit *c, uint32_t shard)

@@ -141,7 +141,11 @@ static rocksdb_options_t *common_options(uint64_t buffer_bytes)
     rocksdb_options_set_target_file_size_base(o, buffer_bytes);
     rocksdb_options_set_max_bytes_for_level_base(o, buffer_bytes * 4);
     rocksdb_options_set_max_compaction_bytes(o, buffer_bytes * 4);
-    rocksdb_options_set_level0_file_num_compaction_trigger(o, 4);
+    /* Reads are few and in order, so that files may pile up: most of what is in them will be deleted
+     * before a compaction would have paid off. */
+    rocksdb_options_set_level0_file_num_compaction_trigger(o, 8);
+    rocksdb_options_set_level0_slowdown_writes_trigger(o, 40);
+    rocksdb_options_set_level0_stop_writes_trigger(o, 64);
     rocksdb_options_set_paranoid_checks(o, 1);
     rocksdb_options_set_compression(o, rocksdb_no_compression);
     return o;
@@ -166,9 +170,9 @@ static uint64_t buffer_for(uint64_t disk_bytes)
     return buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
 }
 
-/* The log holds up to four buffers, a compaction writes up to eight before it deletes what it read,
+/* The log holds up to four buffers, a compaction writes up to twelve before it deletes what it read,
  * a flush two; the rest is for records of what is already stored. */
-#define RESERVE_BUFFERS 16
+#define RESERVE_BUFFERS 20
 
 static void make_options(struct store *s, uint64_t buffer)
 {
