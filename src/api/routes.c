@@ -14,6 +14,23 @@
 
 /* Literal segments come before parameters: the first pattern that fits is the resource. */
 static const struct route routes[] = {
+    /* Looked through from the top: what is asked most comes first. */
+    {VERB_POST, MESSAGES, messages_enqueue, ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
+     BODY_MESSAGE},
+    {VERB_GET, MESSAGES, messages_claim, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
+    {VERB_POST, MESSAGES "/batch", batch_enqueue, ROLE_PRODUCE, ROUTE_CHANGES, BODY_BATCH},
+    {VERB_POST, MESSAGES "/claim", messages_claim, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/ack", receipts_batch, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/priority", NULL, 0, ROUTE_LATER, 0},
+    {VERB_GET, MESSAGE, lookup_get, ROLE_READ, 0, 0},
+    {VERB_DELETE, MESSAGE, lookup_delete, ROLE_CONSUME | ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
+     0},
+    {VERB_POST, MESSAGE "/nack", receipts_nack, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGE "/release", receipts_release, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGE "/extend", receipts_extend, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_GET, MESSAGE "/position", NULL, 0, ROUTE_LATER, 0},
+    {VERB_POST, MESSAGE "/priority", NULL, 0, ROUTE_LATER, 0},
+
     {VERB_GET, "/", server_home, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
     {VERB_GET, "/healthz", server_health, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
     {VERB_GET, "/readyz", server_ready, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
@@ -30,22 +47,6 @@ static const struct route routes[] = {
     {VERB_POST, QUEUE "/resume", queues_resume, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, 0, 0},
     {VERB_GET, QUEUE "/export", lookup_export, ROLE_READ, ROUTE_QUERY, 0},
-
-    {VERB_POST, MESSAGES, messages_enqueue, ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
-     BODY_MESSAGE},
-    {VERB_GET, MESSAGES, messages_claim, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
-    {VERB_POST, MESSAGES "/batch", batch_enqueue, ROLE_PRODUCE, ROUTE_CHANGES, BODY_BATCH},
-    {VERB_POST, MESSAGES "/claim", messages_claim, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_POST, MESSAGES "/ack", receipts_batch, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_POST, MESSAGES "/priority", NULL, 0, ROUTE_LATER, 0},
-    {VERB_GET, MESSAGE, lookup_get, ROLE_READ, 0, 0},
-    {VERB_DELETE, MESSAGE, lookup_delete, ROLE_CONSUME | ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
-     0},
-    {VERB_POST, MESSAGE "/nack", receipts_nack, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_POST, MESSAGE "/release", receipts_release, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_POST, MESSAGE "/extend", receipts_extend, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_GET, MESSAGE "/position", NULL, 0, ROUTE_LATER, 0},
-    {VERB_POST, MESSAGE "/priority", NULL, 0, ROUTE_LATER, 0},
 
     {VERB_GET, DEAD, dead_list, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_POST, DEAD "/redrive", dead_redrive, ROLE_ADMIN, ROUTE_CHANGES, 0},
