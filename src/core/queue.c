@@ -1,6 +1,7 @@
 #include "core/queue.h"
 #include "base/mem.h"
 #include "core/dedup.h"
+#include "core/moves.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -87,8 +88,7 @@ static int64_t place_key(const struct message *m, enum message_state state)
     }
 }
 
-/* Adds `by` (1 or -1) to whatever counts messages in this state. */
-static void count(struct queue *q, const struct message *m, enum message_state state, int by)
+void queue_count(struct queue *q, const struct message *m, enum message_state state, int by)
 {
     struct queue_view *v = q->view;
     struct lane_view *lane = &v->lanes[m->slot];
@@ -172,18 +172,17 @@ static void count_cold(struct queue *q, const struct message *m, enum message_st
     l->cold_scheduled += state == MESSAGE_SCHEDULED ? (uint64_t)(int64_t)by : 0;
 }
 
-/* The one function that moves a message. NEW stands for "not in memory". */
-static void queue_move(struct queue *q, struct message *m, enum message_state to)
+void queue_move(struct queue *q, struct message *m, enum message_state to)
 {
     enum message_state from = m->state;
     assert(legal[from][to]);
     struct order *place = place_of(q, m, from);
     if (place)
         order_remove(place, &m->node);
-    count(q, m, from, -1);
+    queue_count(q, m, from, -1);
     count_cold(q, m, from, -1);
     m->state = (uint8_t)to;
-    count(q, m, to, +1);
+    queue_count(q, m, to, +1);
     count_cold(q, m, to, +1);
     place = place_of(q, m, to);
     if (place) {
@@ -214,94 +213,6 @@ static void delist(struct queue *q, struct message *m)
     void *found = seqmap_remove(m->state == MESSAGE_DEAD ? &q->dead : &q->messages, message_seq(m));
     assert(found == m);
     account(q, m, -1);
-}
-
-/* Tails */
-
-bool lane_has_tail(const struct lane *l)
-{
-    return l->tail_ready + l->tail_scheduled > 0;
-}
-
-bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq)
-{
-    return ready_ms != l->bound_ms ? ready_ms < l->bound_ms : seq <= l->bound_seq;
-}
-
-static void tail_count(struct queue *q, const struct message *m, int by)
-{
-    struct lane *l = &q->lanes[m->slot];
-    bool ready = m->ready_ms <= l->tail_clock_ms;
-    uint64_t *tail = ready ? &l->tail_ready : &l->tail_scheduled;
-    *tail += (uint64_t)(int64_t)by;
-    q->tail += (uint64_t)(int64_t)by;
-    count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
-}
-
-void queue_tail_add(struct queue *q, const struct message *m)
-{
-    struct lane *l = &q->lanes[m->slot];
-    tail_count(q, m, +1);
-    if (m->ready_ms > l->tail_clock_ms && m->ready_ms < l->tail_due_ms)
-        l->tail_due_ms = m->ready_ms;
-}
-
-void queue_tail_take(struct queue *q, const struct message *m)
-{
-    tail_count(q, m, -1);
-}
-
-void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
-{
-    struct lane *l = &q->lanes[slot];
-    if (wall_ms <= l->tail_clock_ms && lane_has_tail(l))
-        return;
-    if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
-        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, wall_ms, &l->tail_due_ms);
-        assert(due <= l->tail_scheduled);
-        l->tail_scheduled -= due;
-        l->tail_ready += due;
-        q->view->lanes[slot].scheduled -= due;
-        q->view->lanes[slot].ready += due;
-        q->view->scheduled -= due;
-        q->view->ready += due;
-    }
-    if (l->tail_scheduled == 0)
-        l->tail_due_ms = INT64_MAX;
-    l->tail_clock_ms = wall_ms;
-}
-
-struct message *lane_last(const struct lane *l)
-{
-    struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
-    struct order_node *last = r;
-    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
-        last = s;
-    return last ? container_of(last, struct message, node) : NULL;
-}
-
-/* A tail begins behind everything the lane has in memory. */
-static void begin_tail(struct lane *l)
-{
-    const struct message *last = lane_last(l);
-    l->bound_ms = last ? last->ready_ms : INT64_MIN;
-    l->bound_seq = last ? message_seq(last) : 0;
-}
-
-static bool belongs_in_memory(struct queue *q, const struct message *m)
-{
-    struct lane *l = &q->lanes[m->slot];
-    if (!q->backing)
-        return true;
-    if (!lane_has_tail(l)) {
-        if (q->backing->admit(q, m->slot))
-            return true;
-        begin_tail(l);
-    }
-    /* After the wall clock was set back the tail counts as ready what is not: not this one, too. */
-    if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail_clock_ms)
-        return true;
-    return lane_within_bound(l, m->ready_ms, message_seq(m));
 }
 
 /* Putting */
@@ -390,7 +301,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
     q->view->totals.enqueued++;
     if (m->dedup_len > 0)
         dedup_put(q, m);
-    if (belongs_in_memory(q, m)) {
+    if (queue_keeps_in_memory(q, m)) {
         queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
         enlist(q, m);
         if (q->backing)
@@ -458,7 +369,7 @@ static void end(struct queue *q, struct message *m, enum message_state to, struc
     bool keep = kept_in_memory(q, to);
     if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
         order_remove(&q->leased, &m->node);
-        count(q, m, MESSAGE_LEASED, -1);
+        queue_count(q, m, MESSAGE_LEASED, -1);
         message_free(m);
         return;
     }
@@ -482,7 +393,7 @@ static bool past_ttl(const struct message *m, struct instant now)
     return m->expiry && m->expiry->node.key <= now.wall_ms;
 }
 
-static void expire(struct queue *q, struct message *m, struct instant now)
+void queue_expire(struct queue *q, struct message *m, struct instant now)
 {
     static const char reason[] = "expired";
     if (q->config->expired == EXPIRED_DEAD) {
@@ -538,7 +449,7 @@ struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, str
 {
     struct message *m;
     while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
-        expire(q, m, now);
+        queue_expire(q, m, now);
     if (!m)
         return NULL;
     prefetch_behind(&q->lanes[slot].ready, m);
@@ -562,7 +473,7 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
                                     struct instant now)
 {
     if (past_ttl(m, now)) {
-        expire(q, m, now);
+        queue_expire(q, m, now);
         return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
     }
     if (delay_ms > 0)
@@ -573,9 +484,8 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
     return m->state;
 }
 
-/* An attempt failed. Returns the state the message is in now. */
-static enum message_state fail(struct queue *q, struct message *m, int64_t delay_ms,
-                               const char *reason, uint32_t reason_len, struct instant now)
+enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
+                              const char *reason, uint32_t reason_len, struct instant now)
 {
     set_reason(m, reason, reason_len);
     if (m->attempts >= q->config->max_attempts) {
@@ -621,8 +531,8 @@ void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, con
     if (!m)
         return;
     q->view->totals.nacked++;
-    item->state = fail(q, m, delay_ms, reason_len ? reason : unsaid,
-                       reason_len ? reason_len : (uint32_t)sizeof(unsaid) - 1, now);
+    item->state = queue_fail(q, m, delay_ms, reason_len ? reason : unsaid,
+                             reason_len ? reason_len : (uint32_t)sizeof(unsaid) - 1, now);
 }
 
 void queue_release(struct queue *q, struct settle_item *item, struct instant now)
@@ -693,89 +603,6 @@ void queue_drop_dead(struct queue *q, struct message *m, struct instant now)
 {
     assert(m->state == MESSAGE_DEAD);
     end(q, m, MESSAGE_CANCELLED, now);
-}
-
-/* Time */
-
-static uint32_t sweep_leases(struct queue *q, uint32_t max, struct instant now)
-{
-    static const char reason[] = "lease expired";
-    uint32_t moved = 0;
-    for (struct order_node *n; moved < max && (n = order_first(&q->leased)); moved++) {
-        if (n->key > now.mono_ms)
-            break;
-        q->view->totals.lease_expired++;
-        fail(q, container_of(n, struct message, node), -1, reason, sizeof(reason) - 1, now);
-    }
-    return moved;
-}
-
-static uint32_t sweep_expiring(struct queue *q, uint32_t max, struct instant now)
-{
-    uint32_t moved = 0;
-    for (struct order_node *n; moved < max && (n = order_first(&q->expiring)); moved++) {
-        if (n->key > now.wall_ms)
-            break;
-        expire(q, container_of(n, struct expiry, node)->message, now);
-    }
-    return moved;
-}
-
-static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct instant now)
-{
-    struct lane *l = &q->lanes[slot];
-    uint32_t moved = 0;
-    for (struct order_node *n; moved < max && (n = order_first(&l->scheduled)); moved++) {
-        if (n->key > now.wall_ms)
-            break;
-        queue_move(q, container_of(n, struct message, node), MESSAGE_READY);
-    }
-    if (l->tail_due_ms <= now.wall_ms)
-        queue_tail_advance(q, slot, now.wall_ms);
-    return moved;
-}
-
-static uint32_t sweep_history(struct queue *q, uint32_t max, struct instant now)
-{
-    uint32_t moved = 0;
-    for (struct order_node *n; moved < max && (n = order_first(&q->history)); moved++) {
-        if (n->key + q->config->history_ms > now.wall_ms)
-            break;
-        struct message *m = container_of(n, struct message, node);
-        queue_forget(q, m);
-    }
-    return moved;
-}
-
-uint32_t queue_sweep(struct queue *q, uint32_t max, struct instant now)
-{
-    uint32_t moved = sweep_leases(q, max, now);
-    moved += sweep_expiring(q, max - moved, now);
-    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        moved += sweep_lane(q, slot, max - moved, now);
-    moved += sweep_history(q, max - moved, now);
-    moved += dedup_sweep(q, max - moved, now);
-    return moved;
-}
-
-static int64_t earlier(int64_t so_far, const struct order *o, int64_t plus)
-{
-    const struct order_node *first = order_first(o);
-    return first && first->key + plus < so_far ? first->key + plus : so_far;
-}
-
-void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
-{
-    *mono_ms = earlier(INT64_MAX, &q->leased, 0);
-    int64_t wall = earlier(q->store_due_ms, &q->expiring, 0);
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane *l = &q->lanes[slot];
-        wall = earlier(wall, &l->scheduled, 0);
-        if (l->tail_due_ms < wall)
-            wall = l->tail_due_ms;
-    }
-    wall = earlier(wall, &q->history, q->config->history_ms);
-    *wall_ms = dedup_due(q, wall);
 }
 
 /* For stores */

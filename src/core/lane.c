@@ -1,0 +1,90 @@
+#include "base/mem.h"
+#include "core/moves.h"
+
+#include <assert.h>
+
+bool lane_has_tail(const struct lane *l)
+{
+    return l->tail_ready + l->tail_scheduled > 0;
+}
+
+bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq)
+{
+    return ready_ms != l->bound_ms ? ready_ms < l->bound_ms : seq <= l->bound_seq;
+}
+
+static void tail_count(struct queue *q, const struct message *m, int by)
+{
+    struct lane *l = &q->lanes[m->slot];
+    bool ready = m->ready_ms <= l->tail_clock_ms;
+    uint64_t *tail = ready ? &l->tail_ready : &l->tail_scheduled;
+    *tail += (uint64_t)(int64_t)by;
+    q->tail += (uint64_t)(int64_t)by;
+    queue_count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
+}
+
+void queue_tail_add(struct queue *q, const struct message *m)
+{
+    struct lane *l = &q->lanes[m->slot];
+    tail_count(q, m, +1);
+    if (m->ready_ms > l->tail_clock_ms && m->ready_ms < l->tail_due_ms)
+        l->tail_due_ms = m->ready_ms;
+}
+
+void queue_tail_take(struct queue *q, const struct message *m)
+{
+    tail_count(q, m, -1);
+}
+
+void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
+{
+    struct lane *l = &q->lanes[slot];
+    if (wall_ms <= l->tail_clock_ms && lane_has_tail(l))
+        return;
+    if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
+        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, wall_ms, &l->tail_due_ms);
+        assert(due <= l->tail_scheduled);
+        l->tail_scheduled -= due;
+        l->tail_ready += due;
+        q->view->lanes[slot].scheduled -= due;
+        q->view->lanes[slot].ready += due;
+        q->view->scheduled -= due;
+        q->view->ready += due;
+    }
+    if (l->tail_scheduled == 0)
+        l->tail_due_ms = INT64_MAX;
+    l->tail_clock_ms = wall_ms;
+}
+
+struct message *lane_last(const struct lane *l)
+{
+    struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
+    struct order_node *last = r;
+    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
+        last = s;
+    return last ? container_of(last, struct message, node) : NULL;
+}
+
+/* A tail begins behind everything the lane has in memory. */
+static void begin_tail(struct lane *l)
+{
+    const struct message *last = lane_last(l);
+    l->bound_ms = last ? last->ready_ms : INT64_MIN;
+    l->bound_seq = last ? message_seq(last) : 0;
+}
+
+bool queue_keeps_in_memory(struct queue *q, const struct message *m)
+{
+    struct lane *l = &q->lanes[m->slot];
+    if (!q->backing)
+        return true;
+    if (!lane_has_tail(l)) {
+        if (q->backing->admit(q, m->slot))
+            return true;
+        begin_tail(l);
+    }
+    /* After the wall clock was set back the tail counts as ready what is not: not this one, too. */
+    if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail_clock_ms)
+        return true;
+    return lane_within_bound(l, m->ready_ms, message_seq(m));
+}

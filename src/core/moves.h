@@ -1,0 +1,29 @@
+/* Private to the core: the moves behind a queue's verbs.
+ *
+ *   queue.c  places, verbs, what ends a message
+ *   lane.c   lanes with a tail: what is in memory and what is counted
+ *   sweep.c  what time does
+ *   dedup.c  keys */
+#ifndef TRIAGE_CORE_MOVES_H
+#define TRIAGE_CORE_MOVES_H
+
+#include "core/queue.h"
+
+/* The one function that moves a message. NEW stands for "not in memory". */
+void queue_move(struct queue *q, struct message *m, enum message_state to);
+
+/* Adds `by` (1 or -1) to whatever counts messages in this state. */
+void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);
+
+/* Its time to live has passed: EXPIRED, or DEAD. The message is gone. */
+void queue_expire(struct queue *q, struct message *m, struct instant now);
+
+/* An attempt failed: back in line, perhaps later (delay_ms -1: by the queue's backoff), or DEAD.
+ * Returns the state it is in now; the message may be gone. */
+enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
+                              const char *reason, uint32_t reason_len, struct instant now);
+
+/* Whether a new message stays in memory or joins its lane's tail, which it may begin. */
+bool queue_keeps_in_memory(struct queue *q, const struct message *m);
+
+#endif
