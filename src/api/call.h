@@ -120,5 +120,6 @@ void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE
  * with request.op.list.more telling whether anything is left. */
 #define OUTPUT_BUDGET (24 * 1024 * 1024)
 void listing_start(struct call *c, call_finish *finish);
+bool listing_take_limit(struct field *f, void *call); /* the `limit` parameter of one */
 
 #endif

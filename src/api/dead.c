@@ -30,16 +30,6 @@ static void list_finish(struct call *c)
     call_reply(c, 200);
 }
 
-static bool take_limit(struct field *f, void *target)
-{
-    struct call *c = target;
-    int64_t limit;
-    if (!field_i64(f, 1, LIST_MAX, &limit))
-        return false;
-    c->listing.limit = (uint32_t)limit;
-    return true;
-}
-
 static bool take_after(struct field *f, void *target)
 {
     struct call *c = target;
@@ -53,7 +43,7 @@ static bool take_after(struct field *f, void *target)
 void dead_list(struct call *c)
 {
     static const struct field_spec specs[] = {
-        FIELD("limit", take_limit),
+        FIELD("limit", listing_take_limit),
         FIELD("after", take_after),
     };
     static const struct field_table table = FIELD_TABLE(specs);

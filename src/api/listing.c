@@ -32,3 +32,13 @@ void listing_start(struct call *c, call_finish *finish)
     c->request.op.list.limit = step_limit(c);
     call_submit(c, REQUEST_LIST, listing_step);
 }
+
+bool listing_take_limit(struct field *f, void *target)
+{
+    struct call *c = target;
+    int64_t limit;
+    if (!field_i64(f, 1, LIST_MAX, &limit))
+        return false;
+    c->listing.limit = (uint32_t)limit;
+    return true;
+}

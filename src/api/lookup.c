@@ -89,16 +89,6 @@ static void export_finish(struct call *c)
     call_reply_as(c, 200, "application/x-ndjson", header[0] ? header : NULL);
 }
 
-static bool take_limit(struct field *f, void *target)
-{
-    struct call *c = target;
-    int64_t limit;
-    if (!field_i64(f, 1, LIST_MAX, &limit))
-        return false;
-    c->listing.limit = (uint32_t)limit;
-    return true;
-}
-
 static bool take_cursor(struct field *f, void *target)
 {
     struct call *c = target;
@@ -123,7 +113,7 @@ static bool take_cursor(struct field *f, void *target)
 void lookup_export(struct call *c)
 {
     static const struct field_spec specs[] = {
-        FIELD("limit", take_limit),
+        FIELD("limit", listing_take_limit),
         FIELD("after", take_cursor),
     };
     static const struct field_table table = FIELD_TABLE(specs);

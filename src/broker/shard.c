@@ -209,6 +209,19 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_QUEUE] = show_one,
 };
 
+/* How much may be under way before this request is too much. What ends work or hands it out is
+ * refused after what brings more of it, and of that the most urgent level last. */
+static uint64_t inbox_limit(struct shard *s, const struct request *r)
+{
+    uint64_t limit = s->broker->options.inbox_max;
+    if (r->kind != REQUEST_PUT)
+        return limit + limit / 2;
+    const struct dispatcher *d = manage_find(s, r->queue);
+    bool urgent = d && d->queue && r->op.put.count > 0 &&
+                  levels_resolve(&d->queue->config, &r->op.put.items[0].draft.priority) == 0;
+    return urgent ? limit + limit / 4 : limit;
+}
+
 static bool refused_early(struct shard *s, struct request *r)
 {
     bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES;
@@ -217,7 +230,7 @@ static bool refused_early(struct shard *s, struct request *r)
         shard_refuse(s, r, STATUS_DRAINING, "", "the server is shutting down; try another one");
         return true;
     }
-    if (busy > s->broker->options.inbox_max && !reads) {
+    if (busy > s->broker->options.inbox_max && !reads && busy > inbox_limit(s, r)) {
         s->counters.refused_overloaded++;
         shard_refuse(s, r, STATUS_OVERLOADED, "",
                      "too many requests are under way; try again in a moment");
