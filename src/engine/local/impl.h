@@ -81,8 +81,9 @@ struct local {
     struct resident r; /* first */
     struct local_shared *shared;
     uint32_t shard;
-    struct instant now; /* of the present op */
-    struct group *open; /* being filled */
+    struct instant now;  /* of the present op */
+    struct group *open;  /* being filled */
+    struct group *spare; /* used before, to be used again: their batches have room already */
     struct local_queue *pending;
     uint64_t submitted;         /* number of the last group handed to the commit thread */
     uint64_t finished;          /* … and of the last one taken back */
@@ -99,6 +100,7 @@ extern const struct queue_backing local_backing;
 /* journal.c */
 struct group *journal_group(struct local *l); /* the open one, made when missing */
 struct store_batch *journal_batch(struct local *l);
+void journal_recycle(struct local *l, struct group *g); /* it was reported */
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
 void journal_release(struct local *l, uint64_t group); /* it is committed */

@@ -20,12 +20,26 @@ struct message_id local_id(const struct queue *q, const struct message *m)
 
 static struct group *group_new(struct local *l)
 {
-    struct group *g = mem_zalloc(sizeof(*g));
-    g->shard = l->shard;
-    g->number = l->submitted + 1;
-    g->batch = store_batch_new();
+    struct group *g = l->spare;
+    struct store_batch *batch = g ? g->batch : store_batch_new();
+    if (g)
+        l->spare = g->next;
+    else
+        g = mem_alloc(sizeof(*g));
+    *g = (struct group){.shard = l->shard, .number = l->submitted + 1, .batch = batch};
     g->last = &g->first;
     return g;
+}
+
+void journal_recycle(struct local *l, struct group *g)
+{
+    if (store_batch_reset(g->batch)) {
+        g->next = l->spare;
+        l->spare = g;
+    } else {
+        store_batch_free(g->batch);
+        free(g);
+    }
 }
 
 struct group *journal_group(struct local *l)

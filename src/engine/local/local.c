@@ -206,8 +206,7 @@ static uint32_t poll(struct engine *e)
                 local_queue_free(local_queue_of(&gone->core));
             op = next;
         }
-        store_batch_free(g->batch);
-        free(g);
+        journal_recycle(l, g);
         g = next_group;
     }
     commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
@@ -234,6 +233,12 @@ static void free_shard(struct local *l)
     for (struct resident_queue *rq; (rq = map_each(&l->r.queues, &at)); at = 0)
         local_queue_free(local_queue_of(&rq->core));
     resident_fini(&l->r);
+    while (l->spare) {
+        struct group *g = l->spare;
+        l->spare = g->next;
+        store_batch_free(g->batch);
+        free(g);
+    }
     free(l->cold_puts);
     buf_fini(&l->cold_values);
     buf_fini(&l->scratch);

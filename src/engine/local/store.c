@@ -141,8 +141,8 @@ static rocksdb_options_t *common_options(uint64_t buffer_bytes)
     rocksdb_options_set_target_file_size_base(o, buffer_bytes);
     rocksdb_options_set_max_bytes_for_level_base(o, buffer_bytes * 4);
     rocksdb_options_set_max_compaction_bytes(o, buffer_bytes * 4);
-    /* Reads are few and in order, so that files may pile up: most of what is in them will be deleted
-     * before a compaction would have paid off. */
+    /* Reads are few and in order, so that files may pile up: most of what is in them will be
+     * deleted before a compaction would have paid off. */
     rocksdb_options_set_level0_file_num_compaction_trigger(o, 8);
     rocksdb_options_set_level0_slowdown_writes_trigger(o, 40);
     rocksdb_options_set_level0_stop_writes_trigger(o, 64);
@@ -170,8 +170,8 @@ static uint64_t buffer_for(uint64_t disk_bytes)
     return buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
 }
 
-/* The log holds up to four buffers, a compaction writes up to twelve before it deletes what it read,
- * a flush two; the rest is for records of what is already stored. */
+/* The log holds up to four buffers, a compaction writes up to twelve before it deletes what it
+ * read, a flush two; the rest is for records of what is already stored. */
 #define RESERVE_BUFFERS 20
 
 static void make_options(struct store *s, uint64_t buffer)
@@ -320,6 +320,14 @@ void store_batch_free(struct store_batch *b)
         return;
     rocksdb_writebatch_destroy(b->writes);
     free(b);
+}
+
+bool store_batch_reset(struct store_batch *b)
+{
+    size_t bytes;
+    rocksdb_writebatch_data(b->writes, &bytes);
+    rocksdb_writebatch_clear(b->writes);
+    return bytes < 1 * MIB;
 }
 
 uint32_t store_batch_count(const struct store_batch *b)

@@ -43,6 +43,8 @@ void store_space_look(struct store *s); /* asks the file system */
 /* Building a batch: one thread. */
 struct store_batch *store_batch_new(void);
 void store_batch_free(struct store_batch *b);
+bool store_batch_reset(
+    struct store_batch *b); /* empty again; false: it has grown too large to keep */
 uint32_t store_batch_count(const struct store_batch *b);
 void store_put(struct store *s, struct store_batch *b, enum store_family f, const struct key *k,
                const struct buf *value);
