@@ -2,20 +2,23 @@
 
 #include "base/mem.h"
 
+#include <endian.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <yajl/yajl_parse.h>
 
-/* yajl is asked only for tokens. What it is lax about is checked here: its UTF-8 check lets
- * overlong forms and encoded surrogates pass, it turns a lone \ud800 into a question mark, it takes
- * \v and \f for white space, and it knows nothing of repeated names.
+/* A strict reader of RFC 8259, in one pass and without recursion: the containers that are open are
+ * a stack of token numbers. It is our own because the libraries are lax where we must not be
+ * (overlong UTF-8, half a surrogate pair, a form feed as white space, repeated names), so that
+ * every text had to be gone over twice.
  *
- * A handle costs several allocations and yajl has no reset, so it runs in its mode for several
- * values in a row and one handle serves text after text. That mode forgives a second value and an
- * unfinished token after the first, which is why parse_value() and parse_end() look for both. After
- * any failure the handle is in an unknown state and is thrown away. */
+ * Most of a request is the inside of one long string. That is looked at eight bytes at a time for
+ * the few bytes that matter; only from such a byte on does the slow way begin, and it checks the
+ * UTF-8 as it goes. Outside of strings all bytes that can stand are ASCII.
+ *
+ * Functions that read take the place where they start and return the place where they stopped, or
+ * NULL when they have left an error. */
 
 #define KEYS_QUADRATIC_MAX 16 /* up to here comparing all pairs is the fastest */
 #define KEY_SHOWN_MAX      60
@@ -23,11 +26,9 @@
 #define TOKENS_KEEP_MAX    (16 * 1024) /* and after a document of more tokens */
 
 struct json_parser {
-    yajl_handle handle; /* NULL after a failure */
     struct json_doc *doc;
     const char *text;
-    size_t len;
-    size_t pos; /* one past the last token seen */
+    const char *end;
     uint32_t tokens_max;
     uint32_t depth;
     uint32_t open[JSON_DEPTH_MAX]; /* tokens of the containers we are in */
@@ -66,74 +67,68 @@ static size_t utf8_sequence(const unsigned char *s, size_t left)
     return len;
 }
 
-/* How many bytes from the start are valid. */
-static size_t utf8_prefix(const char *s, size_t len)
+bool utf8_valid(const char *s, size_t len)
 {
     size_t i = 0;
     while (i < len) {
         uint64_t word;
-        while (len - i >= sizeof(word)) {
+        if (len - i >= sizeof(word)) {
             memcpy(&word, s + i, sizeof(word));
-            if (word & 0x8080808080808080u)
-                break;
-            i += sizeof(word);
+            if ((word & 0x8080808080808080u) == 0) {
+                i += sizeof(word);
+                continue;
+            }
         }
-        while (i < len && (unsigned char)s[i] < 0x80)
-            i++;
-        if (i == len)
-            return len;
-        size_t step = utf8_sequence((const unsigned char *)s + i, len - i);
+        size_t step = 1;
+        if ((unsigned char)s[i] >= 0x80)
+            step = utf8_sequence((const unsigned char *)s + i, len - i);
         if (step == 0)
-            return i;
+            return false;
         i += step;
     }
-    return len;
+    return true;
 }
 
-bool utf8_valid(const char *s, size_t len)
+__attribute__((cold, format(printf, 3, 4))) static const char *
+parse_fail(struct json_parser *p, const char *at, const char *fmt, ...)
 {
-    return utf8_prefix(s, len) == len;
-}
-
-__attribute__((format(printf, 2, 3))) static int parse_fail(struct json_parser *p, const char *fmt,
-                                                            ...)
-{
+    char *error = p->doc->error;
+    size_t size = sizeof(p->doc->error);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(p->doc->error, sizeof(p->doc->error), fmt, args);
+    int used = vsnprintf(error, size, fmt, args);
     va_end(args);
-    return 0;
+    snprintf(error + used, size - (size_t)used, " at byte %zu", (size_t)(at - p->text));
+    return NULL;
 }
 
-static bool is_space(char c)
+__attribute__((cold)) static const char *parse_missing(struct json_parser *p, const char *at,
+                                                       const char *what)
 {
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    if (at == p->end)
+        return parse_fail(p, at, "%s is missing: the text ends", what);
+    return parse_fail(p, at, "%s is missing", what);
 }
 
-/* yajl does not tell where a token starts. Between two tokens that it reports there is nothing but
- * white space, commas and colons in their right places, so the start is found by skipping those. */
-static bool parse_skip_to(struct json_parser *p, const char *expected)
+/* The byte here, or NUL at the end: outside of strings no NUL can stand. */
+static char peek(const struct json_parser *p, const char *at)
 {
-    size_t at = p->pos;
-    while (at < p->len && (is_space(p->text[at]) || p->text[at] == ',' || p->text[at] == ':'))
+    return at < p->end ? *at : '\0';
+}
+
+static const char *skip_space(const struct json_parser *p, const char *at)
+{
+    while (at < p->end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
         at++;
-    p->pos = at;
-    if (at < p->len && p->text[at] != '\0' && strchr(expected, p->text[at]) != NULL)
-        return true;
-    parse_fail(p, "a control character stands between values at byte %zu", at);
-    return false;
+    return at;
 }
 
-/* Appends the token of a value that starts at p->pos. */
-static struct json_token *parse_value(struct json_parser *p, enum json_type type)
+/* Appends the token of a value that starts here. */
+static struct json_token *parse_token(struct json_parser *p, enum json_type type, const char *at)
 {
     struct json_doc *doc = p->doc;
-    if (p->depth == 0 && doc->count > 0) {
-        parse_fail(p, "more text follows the value at byte %zu", p->pos);
-        return NULL;
-    }
     if (doc->count >= p->tokens_max) {
-        parse_fail(p, "more than %u values at byte %zu", p->tokens_max, p->pos);
+        parse_fail(p, at, "more than %u values", p->tokens_max);
         return NULL;
     }
     if (doc->count == doc->cap) {
@@ -143,165 +138,233 @@ static struct json_token *parse_value(struct json_parser *p, enum json_type type
     if (p->depth > 0)
         doc->tokens[p->open[p->depth - 1]].count++;
     struct json_token *t = &doc->tokens[doc->count++];
-    *t = (struct json_token){.type = type,
-                             .key = p->key,
-                             .key_len = p->key_len,
-                             .raw = p->text + p->pos,
-                             .end = doc->count};
+    *t = (struct json_token){
+        .type = type, .key = p->key, .key_len = p->key_len, .raw = at, .end = doc->count};
     p->key = NULL;
     p->key_len = 0;
     return t;
 }
 
-static int parse_literal(struct json_parser *p, enum json_type type, const char *word, bool boolean)
+static const char *parse_word(struct json_parser *p, const char *at, const char *word,
+                              enum json_type type)
 {
-    if (!parse_skip_to(p, "tfn"))
-        return 0;
-    struct json_token *t = parse_value(p, type);
+    size_t len = strlen(word);
+    if ((size_t)(p->end - at) < len || memcmp(at, word, len) != 0)
+        return parse_missing(p, at, "a value");
+    struct json_token *t = parse_token(p, type, at);
     if (t == NULL)
-        return 0;
-    t->boolean = boolean;
-    t->raw_len = strlen(word);
-    p->pos += t->raw_len;
-    return 1;
+        return NULL;
+    t->boolean = word[0] == 't';
+    t->raw_len = len;
+    return at + len;
 }
 
-static int on_null(void *ctx)
+static const char *parse_digits(struct json_parser *p, const char *at)
 {
-    return parse_literal(ctx, JSON_NULL, "null", false);
+    const char *s = at;
+    while (s < p->end && *s >= '0' && *s <= '9')
+        s++;
+    return s > at ? s : parse_missing(p, at, "a digit");
 }
 
-static int on_boolean(void *ctx, int value)
+/* [ minus ] int [ frac ] [ exp ]. A digit after a leading zero is left to be met as what cannot
+ * follow a value. */
+static const char *parse_number(struct json_parser *p, const char *at)
 {
-    return parse_literal(ctx, JSON_BOOL, value ? "true" : "false", value != 0);
-}
-
-static int on_number(void *ctx, const char *text, size_t len)
-{
-    (void)text; /* it may be yajl's copy; the borrowed text has the same bytes */
-    struct json_parser *p = ctx;
-    if (!parse_skip_to(p, "-0123456789"))
-        return 0;
-    struct json_token *t = parse_value(p, JSON_NUMBER);
+    struct json_token *t = parse_token(p, JSON_NUMBER, at);
     if (t == NULL)
-        return 0;
+        return NULL;
+    if (*at == '-')
+        at++;
+    at = peek(p, at) == '0' ? at + 1 : parse_digits(p, at);
+    if (at != NULL && peek(p, at) == '.')
+        at = parse_digits(p, at + 1);
+    if (at != NULL && (peek(p, at) | 0x20) == 'e') {
+        at++;
+        at = parse_digits(p, at + (peek(p, at) == '+' || peek(p, at) == '-'));
+    }
+    if (at == NULL)
+        return NULL;
     t->str = t->raw;
-    t->len = t->raw_len = len;
-    p->pos += len;
-    return 1;
+    t->len = t->raw_len = (size_t)(at - t->raw);
+    return at;
 }
 
-/* yajl has checked that four hexadecimal digits are there. */
-static unsigned hex4(const char *s)
+/* Passes over what stands for itself: to the first quote, backslash, control character or byte
+ * beyond ASCII, or to the end.
+ *
+ * In a word, the high bit of each byte tells. Turning bit 1 makes the quote 0x20 and leaves the
+ * control characters below it, so that one subtraction finds both: it borrows from the high bit.
+ * A borrow from the next byte happens only above such a byte, so the lowest bit found is true. */
+static const char *string_plain(const char *s, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t word;
+    while ((size_t)(end - s) >= sizeof(word)) {
+        memcpy(&word, s, sizeof(word));
+        word = le64toh(word);
+        uint64_t low = (word ^ ones * 0x02) - ones * 0x21;
+        uint64_t backslash = (word ^ ones * '\\') - ones;
+        uint64_t found = (low | backslash | word) & ones * 0x80;
+        if (found != 0)
+            return s + __builtin_ctzll(found) / 8;
+        s += sizeof(word);
+    }
+    while (s < end && (unsigned char)*s >= 0x20 && (unsigned char)*s < 0x80 && *s != '"' &&
+           *s != '\\')
+        s++;
+    return s;
+}
+
+static const char *parse_hex4(struct json_parser *p, const char *s, unsigned *unit)
 {
     unsigned value = 0;
-    for (int i = 0; i < 4; i++)
-        value = value << 4 | (unsigned)(s[i] <= '9' ? s[i] - '0' : (s[i] | 0x20) - 'a' + 10);
-    return value;
-}
-
-static bool is_high(unsigned unit)
-{
-    return (unit & 0xfc00) == 0xd800;
-}
-
-static bool is_low(unsigned unit)
-{
-    return (unit & 0xfc00) == 0xdc00;
-}
-
-/* Whether every \u surrogate in the inside of a string stands in a pair. */
-static bool surrogates_paired(const char *s, const char *end)
-{
-    while ((s = memchr(s, '\\', (size_t)(end - s))) != NULL) {
-        if (s[1] != 'u') {
-            s += 2;
-            continue;
-        }
-        unsigned unit = hex4(s + 2);
-        s += 6;
-        if (is_low(unit))
-            return false;
-        if (!is_high(unit))
-            continue;
-        if (end - s < 6 || s[0] != '\\' || s[1] != 'u' || !is_low(hex4(s + 2)))
-            return false;
-        s += 6;
+    for (int i = 0; i < 4; i++, s++) {
+        unsigned digit = (unsigned)(unsigned char)peek(p, s) - '0';
+        unsigned letter = ((unsigned)(unsigned char)peek(p, s) | 0x20) - 'a';
+        if (digit > 9 && letter > 5)
+            return parse_missing(p, s, "a hexadecimal digit");
+        value = value << 4 | (digit <= 9 ? digit : letter + 10);
     }
-    return true;
+    *unit = value;
+    return s;
 }
 
-/* The string or name that starts at p->pos, moving past it. Every escape is longer than what it
- * stands for, so equal lengths mean that the text itself can be pointed to. Else the bytes go to
- * the arena, which cannot outgrow the text: reserving that much at the first copy keeps it from
- * moving. */
-static bool parse_string(struct json_parser *p, const unsigned char *decoded, size_t len,
-                         const char **str)
+static void put_utf8(struct buf *out, unsigned code)
 {
-    size_t start = p->pos;
-    size_t end = yajl_get_bytes_consumed(p->handle);
-    const char *inside = p->text + start + 1;
-    p->pos = end;
-    if (end - start == len + 2) {
-        *str = inside;
-        return true;
+    if (code < 0x80) {
+        buf_putc(out, (char)code);
+        return;
     }
-    if (!surrogates_paired(inside, p->text + end - 1)) {
-        parse_fail(p, "half a surrogate pair in the string at byte %zu", start);
-        return false;
+    if (code < 0x800) {
+        buf_putc(out, (char)(0xc0 | code >> 6));
+    } else if (code < 0x10000) {
+        buf_putc(out, (char)(0xe0 | code >> 12));
+        buf_putc(out, (char)(0x80 | (code >> 6 & 0x3f)));
+    } else {
+        buf_putc(out, (char)(0xf0 | code >> 18));
+        buf_putc(out, (char)(0x80 | (code >> 12 & 0x3f)));
+        buf_putc(out, (char)(0x80 | (code >> 6 & 0x3f)));
     }
+    buf_putc(out, (char)(0x80 | (code & 0x3f)));
+}
+
+/* From the backslash of a \u, decoding to the arena; both halves of a surrogate pair. */
+static const char *parse_unicode(struct json_parser *p, const char *start)
+{
+    unsigned code, low = 0;
+    const char *s = parse_hex4(p, start + 2, &code);
+    if (s == NULL)
+        return NULL;
+    if ((code & 0xfc00) == 0xd800 && peek(p, s) == '\\' && peek(p, s + 1) == 'u') {
+        s = parse_hex4(p, s + 2, &low);
+        if (s == NULL)
+            return NULL;
+    }
+    if ((code & 0xf800) == 0xd800) {
+        if ((code & 0xfc00) != 0xd800 || (low & 0xfc00) != 0xdc00)
+            return parse_fail(p, start, "half a surrogate pair");
+        code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
+    }
+    put_utf8(&p->doc->arena, code);
+    return s;
+}
+
+static const char *parse_escape(struct json_parser *p, const char *at)
+{
+    static const char escapes[256] = {
+        ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+        ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
+    };
+    char c = peek(p, at + 1);
+    if (c == 'u')
+        return parse_unicode(p, at);
+    char decoded = escapes[(unsigned char)c];
+    if (decoded == 0)
+        return parse_fail(p, at, "a backslash with nothing that it can escape");
+    buf_putc(&p->doc->arena, decoded);
+    return at + 2;
+}
+
+/* One thing that string_plain() stopped at. */
+static const char *parse_special(struct json_parser *p, const char *s)
+{
+    if (s == p->end)
+        return parse_missing(p, s, "the closing quote of a string");
+    if (*s == '\\')
+        return parse_escape(p, s);
+    if ((unsigned char)*s < 0x20)
+        return parse_fail(p, s, "a control character in a string");
+    size_t step = utf8_sequence((const unsigned char *)s, (size_t)(p->end - s));
+    return step > 0 ? s + step : parse_fail(p, s, "invalid UTF-8");
+}
+
+/* Goes on at the first byte that is not plain. A string without escapes is pointed to in the text.
+ * Else its bytes go to the arena, which cannot outgrow the text, since every escape is longer than
+ * what it stands for: reserving that much before the first copy keeps it from moving. */
+static const char *parse_string_slowly(struct json_parser *p, const char *start, const char *s,
+                                       const char **str, size_t *len)
+{
     struct buf *arena = &p->doc->arena;
-    if (arena->len == 0)
-        buf_reserve(arena, p->len);
-    *str = arena->data + arena->len;
-    buf_put(arena, decoded, len);
-    return true;
+    const char *from = start; /* what follows it is not yet in the arena */
+    size_t arena_from = arena->len;
+    while (peek(p, s) != '"') {
+        bool escape = peek(p, s) == '\\';
+        if (escape) {
+            buf_reserve(arena, (size_t)(p->end - from));
+            buf_put(arena, from, (size_t)(s - from));
+        }
+        s = parse_special(p, s);
+        if (s == NULL)
+            return NULL;
+        if (escape)
+            from = s;
+        s = string_plain(s, p->end);
+    }
+    *str = start;
+    *len = (size_t)(s - start);
+    if (from != start) {
+        buf_put(arena, from, (size_t)(s - from));
+        *str = arena->data + arena_from;
+        *len = arena->len - arena_from;
+    }
+    return s + 1;
 }
 
-static int on_string(void *ctx, const unsigned char *decoded, size_t len)
+/* The string or name whose opening quote is here. */
+static const char *parse_quoted(struct json_parser *p, const char *at, const char **str,
+                                size_t *len)
 {
-    struct json_parser *p = ctx;
-    if (!parse_skip_to(p, "\""))
-        return 0;
-    struct json_token *t = parse_value(p, JSON_STRING);
-    if (t == NULL || !parse_string(p, decoded, len, &t->str))
-        return 0;
-    t->len = len;
-    t->raw_len = (size_t)(p->text + p->pos - t->raw);
-    return 1;
+    const char *start = at + 1;
+    const char *s = string_plain(start, p->end);
+    if (s == p->end || *s != '"')
+        return parse_string_slowly(p, start, s, str, len);
+    *str = start;
+    *len = (size_t)(s - start);
+    return s + 1;
 }
 
-static int on_key(void *ctx, const unsigned char *decoded, size_t len)
+static const char *parse_string(struct json_parser *p, const char *at)
 {
-    struct json_parser *p = ctx;
-    if (!parse_skip_to(p, "\"") || !parse_string(p, decoded, len, &p->key))
-        return 0;
-    p->key_len = len;
-    return 1;
+    struct json_token *t = parse_token(p, JSON_STRING, at);
+    if (t == NULL)
+        return NULL;
+    at = parse_quoted(p, at, &t->str, &t->len);
+    if (at != NULL)
+        t->raw_len = (size_t)(at - t->raw);
+    return at;
 }
 
-static int parse_open(struct json_parser *p, enum json_type type, const char *bracket)
+static const char *parse_name(struct json_parser *p, const char *at)
 {
-    if (!parse_skip_to(p, bracket))
-        return 0;
-    if (p->depth == JSON_DEPTH_MAX)
-        return parse_fail(p, "nested deeper than %d at byte %zu", JSON_DEPTH_MAX, p->pos);
-    if (parse_value(p, type) == NULL)
-        return 0;
-    p->open[p->depth++] = p->doc->count - 1;
-    p->pos++;
-    return 1;
-}
-
-static bool parse_close(struct json_parser *p, const char *bracket)
-{
-    if (!parse_skip_to(p, bracket))
-        return false;
-    p->pos++;
-    struct json_token *t = &p->doc->tokens[p->open[--p->depth]];
-    t->end = p->doc->count;
-    t->raw_len = (size_t)(p->text + p->pos - t->raw);
-    return true;
+    at = skip_space(p, at);
+    if (peek(p, at) != '"')
+        return parse_missing(p, at, "a name in quotes");
+    at = parse_quoted(p, at, &p->key, &p->key_len);
+    if (at == NULL)
+        return NULL;
+    at = skip_space(p, at);
+    return peek(p, at) == ':' ? at + 1 : parse_missing(p, at, "the colon after a name");
 }
 
 static bool same_key(const struct json_token *a, const struct json_token *b)
@@ -346,114 +409,108 @@ static const struct json_token *repeated_large(struct json_parser *p, uint32_t o
     return NULL;
 }
 
-static int on_object_end(void *ctx)
+static const char *check_names(struct json_parser *p, uint32_t object, const char *at)
 {
-    struct json_parser *p = ctx;
-    if (!parse_close(p, "}"))
-        return 0;
-    uint32_t object = p->open[p->depth];
     const struct json_token *twice = p->doc->tokens[object].count <= KEYS_QUADRATIC_MAX
                                          ? repeated_small(p->doc, object)
                                          : repeated_large(p, object);
     if (twice == NULL)
-        return 1;
+        return at;
     size_t shown = twice->key_len;
     if (shown > KEY_SHOWN_MAX)
         for (shown = KEY_SHOWN_MAX; shown > 0 && (twice->key[shown] & 0xc0) == 0x80;)
             shown--; /* the error must stay valid UTF-8 */
-    return parse_fail(p, "the name \"%.*s\" is repeated at byte %zu", (int)shown, twice->key,
-                      (size_t)(twice->raw - p->text));
+    return parse_fail(p, twice->raw, "the name \"%.*s\" is repeated", (int)shown, twice->key);
 }
 
-static int on_object_start(void *ctx)
+static const char *parse_open(struct json_parser *p, enum json_type type, const char *at)
 {
-    return parse_open(ctx, JSON_OBJECT, "{");
+    if (p->depth == JSON_DEPTH_MAX)
+        return parse_fail(p, at, "nested deeper than %d", JSON_DEPTH_MAX);
+    if (parse_token(p, type, at) == NULL)
+        return NULL;
+    p->open[p->depth++] = p->doc->count - 1;
+    return at + 1;
 }
 
-static int on_array_start(void *ctx)
+static const char *parse_close(struct json_parser *p, const char *at)
 {
-    return parse_open(ctx, JSON_ARRAY, "[");
+    uint32_t container = p->open[--p->depth];
+    struct json_token *t = &p->doc->tokens[container];
+    at++;
+    t->end = p->doc->count;
+    t->raw_len = (size_t)(at - t->raw);
+    return t->type == JSON_OBJECT && t->count > 1 ? check_names(p, container, at) : at;
 }
 
-static int on_array_end(void *ctx)
+/* A scalar, or the opening bracket of a container. */
+static const char *parse_value(struct json_parser *p, const char *at)
 {
-    return parse_close(ctx, "]");
-}
-
-static const yajl_callbacks callbacks = {
-    .yajl_null = on_null,
-    .yajl_boolean = on_boolean,
-    .yajl_number = on_number,
-    .yajl_string = on_string,
-    .yajl_start_map = on_object_start,
-    .yajl_map_key = on_key,
-    .yajl_end_map = on_object_end,
-    .yajl_start_array = on_array_start,
-    .yajl_end_array = on_array_end,
-};
-
-static void handle_open(struct json_parser *p)
-{
-    p->handle = yajl_alloc(&callbacks, NULL, p);
-    if (p->handle == NULL)
-        abort();
-    yajl_config(p->handle, yajl_allow_multiple_values, 1);
-    yajl_config(p->handle, yajl_dont_validate_strings, 1);
-}
-
-static void handle_close(struct json_parser *p)
-{
-    if (p->handle != NULL)
-        yajl_free(p->handle);
-    p->handle = NULL;
-}
-
-static void yajl_complain(struct json_parser *p, size_t at)
-{
-    unsigned char *text = yajl_get_error(p->handle, 0, NULL, 0);
-    int len = (int)strcspn((char *)text, "\n");
-    if (len > 0 && text[len - 1] == '.')
-        len--;
-    parse_fail(p, "%.*s at byte %zu", len, (char *)text, at);
-    yajl_free_error(p->handle, text);
-}
-
-static bool parse_end(struct json_parser *p)
-{
-    if (p->doc->count == 0) {
-        parse_fail(p, "there is no value before the end at byte %zu", p->len);
-        return false;
+    at = skip_space(p, at);
+    char c = peek(p, at);
+    switch (c) {
+    case '"':
+        return parse_string(p, at);
+    case '{':
+        return parse_open(p, JSON_OBJECT, at);
+    case '[':
+        return parse_open(p, JSON_ARRAY, at);
+    case 't':
+        return parse_word(p, at, "true", JSON_BOOL);
+    case 'f':
+        return parse_word(p, at, "false", JSON_BOOL);
+    case 'n':
+        return parse_word(p, at, "null", JSON_NULL);
+    default:
+        if (c == '-' || (c >= '0' && c <= '9'))
+            return parse_number(p, at);
+        return parse_missing(p, at, "a value");
     }
-    while (p->pos < p->len && is_space(p->text[p->pos]))
-        p->pos++;
-    if (p->pos == p->len)
-        return true;
-    parse_fail(p, "more text follows the value at byte %zu", p->pos);
-    return false;
+}
+
+/* From the end of what parse_value() read to where the next value has to be, with the closing
+ * brackets, the comma and the name in between. A container without members yet was just opened. */
+static const char *parse_between(struct json_parser *p, const char *at)
+{
+    while (at != NULL && p->depth > 0) {
+        const struct json_token *t = &p->doc->tokens[p->open[p->depth - 1]];
+        bool object = t->type == JSON_OBJECT;
+        at = skip_space(p, at);
+        if (peek(p, at) == (object ? '}' : ']')) {
+            at = parse_close(p, at);
+            continue;
+        }
+        if (t->count > 0 && peek(p, at) != ',')
+            return parse_missing(p, at, object ? "a comma or }" : "a comma or ]");
+        if (t->count > 0)
+            at++;
+        return object ? parse_name(p, at) : at;
+    }
+    return at;
 }
 
 static bool parse_text(struct json_parser *p)
 {
-    yajl_status status = yajl_parse(p->handle, (const unsigned char *)p->text, p->len);
-    size_t at = yajl_get_bytes_consumed(p->handle);
-    if (status == yajl_status_ok) {
-        at = p->len;
-        status = yajl_complete_parse(p->handle);
-    }
-    if (status == yajl_status_error)
-        yajl_complain(p, at);
-    return status == yajl_status_ok && parse_end(p);
+    const char *at = p->text;
+    do {
+        at = parse_value(p, at);
+        at = parse_between(p, at);
+    } while (at != NULL && p->depth > 0);
+    if (at == NULL)
+        return false;
+    at = skip_space(p, at);
+    if (at < p->end)
+        parse_fail(p, at, "more text follows the value");
+    return at == p->end;
 }
 
 /* A thread that once met a huge document does not keep its memory for ever. */
-static void give_back(struct json_parser *p)
+static void give_back(struct json_parser *p, size_t len)
 {
     struct json_doc *doc = p->doc;
-    if (p->len > KEEP_MAX)
-        handle_close(p);
-    if (doc->arena.cap > KEEP_MAX && p->len <= KEEP_MAX)
+    if (doc->arena.cap > KEEP_MAX && len <= KEEP_MAX)
         buf_fini(&doc->arena);
-    if (doc->cap > TOKENS_KEEP_MAX && p->len <= KEEP_MAX) {
+    if (doc->cap > TOKENS_KEEP_MAX && len <= KEEP_MAX) {
         free(doc->tokens);
         doc->tokens = NULL;
         doc->cap = 0;
@@ -469,29 +526,20 @@ bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tok
 {
     struct json_parser *p = doc->parser;
     p->doc = doc;
-    p->text = text;
-    p->len = len;
-    p->pos = 0;
+    p->text = len > 0 ? text : "";
+    p->end = p->text + len;
     p->tokens_max = tokens_max;
     p->depth = 0;
     p->key = NULL;
     p->key_len = 0;
-    give_back(p);
+    give_back(p, len);
     buf_clear(&doc->arena);
     doc->count = 0;
     doc->error[0] = '\0';
-    size_t valid = utf8_prefix(text, len);
-    if (valid < len) {
-        parse_fail(p, "invalid UTF-8 at byte %zu", valid);
-        return false;
-    }
-    if (p->handle == NULL)
-        handle_open(p);
-    if (parse_text(p))
-        return true;
-    handle_close(p);
-    doc->count = 0;
-    return false;
+    bool taken = parse_text(p);
+    if (!taken)
+        doc->count = 0;
+    return taken;
 }
 
 void json_init(struct json_doc *doc)
@@ -502,11 +550,9 @@ void json_init(struct json_doc *doc)
 void json_fini(struct json_doc *doc)
 {
     struct json_parser *p = doc->parser;
-    if (p != NULL) {
-        handle_close(p);
+    if (p != NULL)
         free(p->sorted);
-        free(p);
-    }
+    free(p);
     free(doc->tokens);
     buf_fini(&doc->arena);
     *doc = (struct json_doc){0};
@@ -591,38 +637,4 @@ bool json_double(const struct json_token *t, double *out)
         return false;
     *out = value;
     return true;
-}
-
-/* What follows the backslash: 'u' for the long form, 0 when the byte needs none. */
-static char escape_of(unsigned char c)
-{
-    static const char controls[] = "uuuuuuuubtnufruuuuuuuuuuuuuuuuuu"; /* 0x00 to 0x1f */
-    if (c < 0x20)
-        return controls[c];
-    return c == '"' || c == '\\' ? (char)c : 0;
-}
-
-void json_put_string(struct buf *out, const char *s, size_t len)
-{
-    static const char digits[] = "0123456789abcdef";
-    buf_reserve(out, len + 2);
-    buf_putc(out, '"');
-    size_t from = 0;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        char escape = escape_of(c);
-        if (escape == 0)
-            continue;
-        buf_put(out, s + from, i - from);
-        from = i + 1;
-        char text[6] = {'\\', escape, '0', '0', digits[c >> 4], digits[c & 15]};
-        buf_put(out, text, escape == 'u' ? 6 : 2);
-    }
-    buf_put(out, s + from, len - from);
-    buf_putc(out, '"');
-}
-
-void json_put_cstr(struct buf *out, const char *s)
-{
-    json_put_string(out, s, strlen(s));
 }

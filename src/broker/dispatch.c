@@ -24,18 +24,14 @@ static void park(struct dispatcher *d, struct request *r)
 {
     struct work *w = r->work;
     struct request_list *line = &d->waiting[w->max_rank];
-    struct request *behind = line->first;
-    while (behind && behind->work->ticket < w->ticket)
-        behind =
-            behind == line->first && line->last->work->ticket < w->ticket ? NULL : behind->next;
-    list_append(line, r);
-    if (behind) { /* it had been served and comes back: to its old place, not to the end */
-        list_remove(line, r);
-        r->next = behind;
-        r->prev = behind->prev;
-        *(behind->prev ? &behind->prev->next : &line->first) = r;
-        behind->prev = r;
+    struct request *behind = NULL;
+    if (line->last && line->last->work->ticket > w->ticket) {
+        /* It had been served and comes back: to its old place, not to the end. */
+        behind = line->first;
+        while (behind->work->ticket < w->ticket)
+            behind = behind->next;
     }
+    list_insert(line, r, behind);
     w->parked = true;
     d->waiting_count++;
     d->shard->counters.waiting++;

@@ -95,13 +95,7 @@ static void create_done(struct engine_op *op)
     }
     if (r->kind == REQUEST_PUT && !status) {
         r->work = NULL; /* it was for the creation; the PUT itself is still to be done */
-        list_append(&d->parked, r);
-        if (d->parked.first != r) { /* to the front: it came first */
-            list_remove(&d->parked, r);
-            r->next = d->parked.first;
-            d->parked.first->prev = r;
-            d->parked.first = r;
-        }
+        list_insert(&d->parked, r, d->parked.first); /* it came first */
         free(w);
     } else {
         shard_finish(s, r, status);

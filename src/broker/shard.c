@@ -11,12 +11,17 @@
 
 /* Lists of requests */
 
+void list_insert(struct request_list *l, struct request *r, struct request *before)
+{
+    r->next = before;
+    r->prev = before ? before->prev : l->last;
+    *(r->prev ? &r->prev->next : &l->first) = r;
+    *(before ? &before->prev : &l->last) = r;
+}
+
 void list_append(struct request_list *l, struct request *r)
 {
-    r->next = NULL;
-    r->prev = l->last;
-    *(l->last ? &l->last->next : &l->first) = r;
-    l->last = r;
+    list_insert(l, r, NULL);
 }
 
 void list_remove(struct request_list *l, struct request *r)

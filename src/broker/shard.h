@@ -121,6 +121,7 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
 struct work *work_new(struct shard *s, struct request *r);
 int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
+void list_insert(struct request_list *l, struct request *r, struct request *before);
 void list_append(struct request_list *l, struct request *r);
 void list_remove(struct request_list *l, struct request *r);
 

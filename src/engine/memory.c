@@ -11,7 +11,6 @@ struct memory {
     struct resident r; /* first */
     struct engine_op *done_first, **done_last;
     atomic_uint *next_queue_id; /* shared by the shards; owned by the first */
-    uint32_t shard;
 };
 
 static const struct engine_ops memory_ops;
@@ -126,7 +125,6 @@ enum status memory_open(const struct engine_options *options, uint32_t shard_cou
         resident_init(&m->r, &memory_ops);
         m->done_last = &m->done_first;
         m->next_queue_id = next_queue_id;
-        m->shard = i;
         shards[i] = &m->r.base;
     }
     return STATUS_OK;
