@@ -1,6 +1,7 @@
 #include "settings.h"
 #include "core/levels.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <ini.h>
 #include <stddef.h>
@@ -76,35 +77,37 @@ struct setting {
 
 static const struct setting settings_table[] = {
     {"listen", "127.0.0.1:7420", parse_text, FIELD(listen), "ADDR:PORT",
-     "address and port for HTTP; port 0 takes a free one"},
-    {"data", "./data", parse_text, FIELD(data), "DIR", "directory of the local engine"},
+     "address in numbers and port for HTTP; port 0 takes a free one"},
+    {"data", "./data", parse_text, FIELD(data), "DIR",
+     "directory of the local engine; created when missing"},
     {"engine", "local", parse_text, FIELD(engine), "memory|local", "where messages live"},
     {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
      "when an answer may leave"},
     {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
      "how much goes to standard error"},
-    {"shards", "1", parse_number, FIELD(shards), "N", "threads that own queues"},
-    {"net_threads", "0", parse_number, FIELD(net_threads), "N",
-     "threads of their own for HTTP; 0: the shards' threads do it"},
-    {"max_connections", "16000", parse_number, FIELD(max_connections), "N",
+    {"shards", "1", parse_number, FIELD(shards), "NUMBER", "threads that own queues, 1 to 64"},
+    {"net_threads", "0", parse_number, FIELD(net_threads), "NUMBER",
+     "threads of their own for HTTP, up to 64; 0: the shards' threads do it"},
+    {"max_connections", "16000", parse_number, FIELD(max_connections), "NUMBER",
      "connections at once; further ones get 503"},
     {"auto_create", "on", parse_switch, FIELD(auto_create), "on|off",
      "whether a first enqueue creates its queue"},
     {"default_profile", "levels", parse_profile, FIELD(default_profile),
      "levels|tiers|environments|timeline", "profile of queues created without one"},
-    {"max_queues", "10000", parse_number, FIELD(max_queues), "N", "queues at most; 0: no limit"},
-    {"inbox_max", "65536", parse_number, FIELD(inbox_max), "N",
-     "requests under way in one shard before 503 overloaded"},
-    {"memory_limit", "256M", parse_bytes, FIELD(memory_limit), "BYTES",
+    {"max_queues", "10000", parse_number, FIELD(max_queues), "NUMBER",
+     "queues at most; 0: no limit"},
+    {"inbox_max", "65536", parse_number, FIELD(inbox_max), "NUMBER",
+     "requests under way in one shard before enqueues get 503 overloaded"},
+    {"memory_limit", "256M", parse_bytes, FIELD(memory_limit), "BYTES[K|M|G|T]",
      "messages kept in memory; what is behind stays on disk"},
-    {"disk_reserve", "0", parse_bytes, FIELD(disk_reserve), "BYTES",
+    {"disk_reserve", "0", parse_bytes, FIELD(disk_reserve), "BYTES[K|M|G|T]",
      "enqueues get 507 below this much free space; 0: a third of the disk, at most 640M"},
-    {"drain_seconds", "30", parse_number, FIELD(drain_seconds), "N",
+    {"drain_seconds", "30", parse_number, FIELD(drain_seconds), "NUMBER",
      "how long SIGTERM waits for answers under way"},
     {"tokens_file", "", parse_text, FIELD(tokens_file), "FILE",
      "who may do what, by bearer token; empty: everybody everything"},
-    {"rate_limit", "0", parse_number, FIELD(rate_limit), "N",
-     "requests a second before 429; 0: no limit"},
+    {"rate_limit", "0", parse_number, FIELD(rate_limit), "NUMBER",
+     "requests a second before 429, for each token, or for all without one; 0: no limit"},
 };
 
 #define SETTING_COUNT (sizeof(settings_table) / sizeof(settings_table[0]))
@@ -137,7 +140,11 @@ static bool set(struct settings *s, const char *key, const char *value, const ch
 static int on_ini(void *user, const char *section, const char *key, const char *value)
 {
     if (strcmp(section, "server") != 0) {
-        fprintf(stderr, "triaged: there is no section [%s]; settings stand in [server]\n", section);
+        if (*section)
+            fprintf(stderr, "triaged: there is no section [%s]; settings stand in [server]\n",
+                    section);
+        else
+            fprintf(stderr, "triaged: \"%s\" stands before the line [server]\n", key);
         return 0;
     }
     return set(user, key, value, "configuration file");
@@ -217,8 +224,11 @@ static enum settings_outcome walk_flags(struct settings *s, int argc, char **arg
             return SETTINGS_EXIT_USAGE;
         }
         bool is_config = strcmp(key, "config") == 0;
-        if (is_config && config_only && !parse_text(value, s->config, sizeof(s->config)))
+        if (is_config && config_only && !parse_text(value, s->config, sizeof(s->config))) {
+            fprintf(stderr, "triaged: --config takes a path of less than %zu bytes\n",
+                    sizeof(s->config));
             return SETTINGS_EXIT_USAGE;
+        }
         if (!is_config && !config_only && !set(s, key, value, flag))
             return SETTINGS_EXIT_USAGE;
     }
@@ -226,7 +236,8 @@ static enum settings_outcome walk_flags(struct settings *s, int argc, char **arg
 }
 
 /* What only makes sense as a whole. */
-static bool finish(struct settings *s)
+
+static bool finish_listen(struct settings *s)
 {
     const char *colon = strrchr(s->listen, ':');
     char *end = NULL;
@@ -245,10 +256,23 @@ static bool finish(struct settings *s)
     }
     memcpy(s->address, from, len);
     s->address[len] = '\0';
-    if (strcmp(s->address, "localhost") ==
-        0) /* names are not looked up, but this one is no secret */
-        snprintf(s->address, sizeof(s->address), "127.0.0.1");
     s->port = (int)port;
+    if (strcmp(s->address, "localhost") == 0) { /* not looked up, but this one is no secret */
+        snprintf(s->address, sizeof(s->address), "127.0.0.1");
+        return true;
+    }
+    char bare[sizeof(s->address)], parsed[sizeof(struct in6_addr)];
+    snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(s->address, "%"), s->address);
+    if (inet_pton(AF_INET, s->address, parsed) == 1 || inet_pton(AF_INET6, bare, parsed) == 1)
+        return true;
+    fprintf(stderr,
+            "triaged: listen takes an address in numbers, as in 127.0.0.1:7420, not \"%s\"\n",
+            s->listen);
+    return false;
+}
+
+static bool finish_durability(struct settings *s)
+{
     if (!durability_parse(s->durability_text, &s->durability, &s->sync_interval_ms)) {
         fprintf(stderr,
                 "triaged: durability takes fsync, os or interval:MS (1 to 60000), not "
@@ -256,11 +280,33 @@ static bool finish(struct settings *s)
                 s->durability_text);
         return false;
     }
-    if (s->shards < 1 || s->shards > 64 || s->net_threads > 64) {
-        fprintf(stderr, "triaged: shards takes 1 to 64, net_threads 0 to 64\n");
+    return true;
+}
+
+static bool finish_ranges(const struct settings *s)
+{
+    const struct {
+        const char *key;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"shards", s->shards, 1, 64},
+        {"net_threads", s->net_threads, 0, 64},
+        {"max_connections", s->max_connections, 1, UINT32_MAX},
+        {"inbox_max", s->inbox_max, 1, UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max)
+            continue;
+        fprintf(stderr, "triaged: %s takes %u to %u, not %u\n", ranges[i].key, ranges[i].min,
+                ranges[i].max, ranges[i].value);
         return false;
     }
     return true;
+}
+
+static bool finish(struct settings *s)
+{
+    return finish_listen(s) && finish_durability(s) && finish_ranges(s);
 }
 
 enum settings_outcome settings_load(struct settings *s, int argc, char **argv)

@@ -19,8 +19,7 @@ static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
 struct server {
     struct settings settings;
-    struct worker *workers;
-    uint32_t worker_count;
+    struct worker_set set;
     struct broker *broker;
     struct auth_table auth;
     struct rate *rate;
@@ -35,10 +34,12 @@ struct server {
 static void make_workers(struct server *s)
 {
     const struct settings *c = &s->settings;
-    s->worker_count = c->shards + c->net_threads;
-    s->workers = mem_zalloc(s->worker_count * sizeof(*s->workers));
-    for (uint32_t i = 0; i < s->worker_count; i++)
-        worker_init(&s->workers[i], i, i < c->shards, c->net_threads == 0 || i >= c->shards);
+    s->set.count = c->shards + c->net_threads;
+    s->set.drain_ms = c->drain_seconds * 1000;
+    s->set.workers = mem_zalloc(s->set.count * sizeof(*s->set.workers));
+    for (uint32_t i = 0; i < s->set.count; i++)
+        worker_init(&s->set.workers[i], &s->set, i, i < c->shards,
+                    c->net_threads == 0 || i >= c->shards);
 }
 
 static bool open_broker(struct server *s)
@@ -61,7 +62,7 @@ static bool open_broker(struct server *s)
     snprintf(options.default_profile, sizeof(options.default_profile), "%s", c->default_profile);
     uv_loop_t *loops[64];
     for (uint32_t i = 0; i < c->shards; i++)
-        loops[i] = &s->workers[i].loop;
+        loops[i] = &s->set.workers[i].loop;
     struct buf error = {0};
     uint64_t started_us = clock_mono_us();
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
@@ -98,10 +99,10 @@ static void sum_http_counters(void *ctx, struct http_counters *sum)
 {
     const struct server *s = ctx;
     *sum = (struct http_counters){0};
-    for (uint32_t i = 0; i < s->worker_count; i++) {
-        if (!s->workers[i].http)
+    for (uint32_t i = 0; i < s->set.count; i++) {
+        if (!s->set.workers[i].http)
             continue;
-        struct http_counters one = http_server_counters(s->workers[i].http);
+        struct http_counters one = http_server_counters(s->set.workers[i].http);
 #define X(name, meaning) sum->name += one.name;
         HTTP_COUNTERS(X)
 #undef X
@@ -148,8 +149,8 @@ static bool listen_all(struct server *s)
     struct http_limits limits = http_limits_default();
     limits.connections_max = connections_per_worker(c, net_workers);
     int port = c->port;
-    for (uint32_t i = 0; i < s->worker_count; i++) {
-        struct worker *w = &s->workers[i];
+    for (uint32_t i = 0; i < s->set.count; i++) {
+        struct worker *w = &s->set.workers[i];
         int err = worker_listen(w, s->broker, &s->api, &limits, c->address, port, net_workers > 1);
         if (err) {
             log_error("cannot listen", "address=%s:%d reason=\"%s\"", c->address, port,
@@ -178,8 +179,7 @@ static void drain(struct server *s)
     if (atomic_exchange(&s->draining, true))
         return;
     stop_watching(s);
-    for (uint32_t i = 0; i < s->worker_count; i++)
-        worker_stop(&s->workers[i], s->settings.drain_seconds * 1000);
+    worker_stop_all(&s->set);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -205,7 +205,7 @@ static void on_watch(uv_timer_t *timer)
 
 static void start_watching(struct server *s)
 {
-    uv_loop_t *loop = &s->workers[0].loop;
+    uv_loop_t *loop = &s->set.workers[0].loop;
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         uv_signal_init(loop, &s->signals[i]);
         s->signals[i].data = s;
@@ -219,22 +219,22 @@ static void start_watching(struct server *s)
 static void serve(struct server *s)
 {
     start_watching(s);
-    for (uint32_t i = 1; i < s->worker_count; i++)
-        worker_start(&s->workers[i]);
-    worker_run(&s->workers[0]);
-    for (uint32_t i = 1; i < s->worker_count; i++)
-        worker_join(&s->workers[i]);
+    for (uint32_t i = 1; i < s->set.count; i++)
+        worker_start(&s->set.workers[i]);
+    worker_run(&s->set.workers[0]);
+    for (uint32_t i = 1; i < s->set.count; i++)
+        worker_join(&s->set.workers[i]);
 }
 
 static void close_all(struct server *s)
 {
     broker_close(s->broker);
-    for (uint32_t i = 0; i < s->worker_count; i++)
-        worker_fini(&s->workers[i]);
+    for (uint32_t i = 0; i < s->set.count; i++)
+        worker_fini(&s->set.workers[i]);
     auth_fini(&s->auth);
     if (s->rate)
         rate_free(s->rate);
-    free(s->workers);
+    free(s->set.workers);
     log_info("stopped", "status=%d", s->exit_status);
 }
 

@@ -1,14 +1,38 @@
 #include "worker.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
-static void part_done(struct worker *w);
+/* The end comes in stages, and each waits for all workers, since a request may be with any of them:
+ * first the shards answer what is under way and park nothing more; then the connections end; and
+ * only when no connection can ask anything any more do the loops end. */
+enum { STAGE_SERVING, STAGE_SHARDS, STAGE_NET, STAGE_END };
+
+static void advance(struct worker_set *set, int stage)
+{
+    unsigned participants = 0;
+    for (uint32_t i = 0; i < set->count; i++)
+        participants += stage == STAGE_SHARDS ? set->workers[i].has_shard : set->workers[i].has_net;
+    atomic_store(&set->left, participants);
+    atomic_store(&set->stage, stage);
+    for (uint32_t i = 0; i < set->count; i++)
+        uv_async_send(&set->workers[i].stop);
+}
+
+static void stage_done(struct worker *w)
+{
+    if (atomic_fetch_sub(&w->set->left, 1) == 1)
+        advance(w->set, w->stage + 1);
+}
+
+static void on_shard_drained(void *ctx)
+{
+    stage_done(ctx);
+}
 
 static void on_net_closed(struct http_server *server, void *arg)
 {
     (void)server;
-    part_done(arg);
+    stage_done(arg);
 }
 
 static void on_net_drained(struct http_server *server, void *arg)
@@ -16,39 +40,27 @@ static void on_net_drained(struct http_server *server, void *arg)
     http_server_close(server, on_net_closed, arg);
 }
 
-static void on_shard_drained(void *ctx)
-{
-    struct worker *w = ctx;
-    /* Everything under way is answered: now the connections may end. */
-    if (w->has_net)
-        http_server_drain(w->http, w->drain_ms, on_net_drained, w);
-    part_done(w);
-}
-
-static void part_done(struct worker *w)
-{
-    assert(w->parts_left > 0);
-    if (--w->parts_left > 0)
-        return;
-    broker_close_handles(w->broker, &w->loop);
-    uv_close((uv_handle_t *)&w->stop, NULL);
-}
-
 static void on_stop(uv_async_t *async)
 {
     struct worker *w = async->data;
-    if (w->parts_left > 0)
-        return; /* already on its way */
-    w->parts_left = (unsigned)w->has_shard + (unsigned)w->has_net;
-    if (w->has_shard)
+    int stage = atomic_load(&w->set->stage);
+    if (stage == w->stage)
+        return;
+    w->stage = stage;
+    if (stage == STAGE_SHARDS && w->has_shard) {
         broker_drain(w->broker, w->index, on_shard_drained, w);
-    else
-        http_server_drain(w->http, w->drain_ms, on_net_drained, w);
+    } else if (stage == STAGE_NET && w->has_net) {
+        http_server_drain(w->http, w->set->drain_ms, on_net_drained, w);
+    } else if (stage == STAGE_END) {
+        broker_close_handles(w->broker, &w->loop);
+        uv_close((uv_handle_t *)&w->stop, NULL);
+    }
 }
 
-void worker_init(struct worker *w, uint32_t index, bool has_shard, bool has_net)
+void worker_init(struct worker *w, struct worker_set *set, uint32_t index, bool has_shard,
+                 bool has_net)
 {
-    *w = (struct worker){.index = index, .has_shard = has_shard, .has_net = has_net};
+    *w = (struct worker){.set = set, .index = index, .has_shard = has_shard, .has_net = has_net};
     if (uv_loop_init(&w->loop) != 0 || uv_async_init(&w->loop, &w->stop, on_stop) != 0)
         abort();
     w->stop.data = w;
@@ -83,10 +95,9 @@ void worker_start(struct worker *w)
         abort();
 }
 
-void worker_stop(struct worker *w, uint32_t drain_ms)
+void worker_stop_all(struct worker_set *set)
 {
-    w->drain_ms = drain_ms;
-    uv_async_send(&w->stop);
+    advance(set, STAGE_SHARDS);
 }
 
 void worker_join(struct worker *w)

@@ -7,8 +7,18 @@
 #include "broker/broker.h"
 #include "net/server.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <uv.h>
+
+/* All workers, and how far their end has come. */
+struct worker_set {
+    struct worker *workers;
+    uint32_t count;
+    uint32_t drain_ms; /* how long connections may take to end */
+    atomic_int stage;
+    atomic_uint left; /* workers that are not through with this stage */
+};
 
 struct worker {
     uint32_t index;
@@ -21,11 +31,12 @@ struct worker {
     struct broker_port *port;
     struct http_server *http;
     struct api *api;
-    uint32_t drain_ms;
-    unsigned parts_left; /* shard and net, while draining */
+    struct worker_set *set;
+    int stage;
 };
 
-void worker_init(struct worker *w, uint32_t index, bool has_shard, bool has_net);
+void worker_init(struct worker *w, struct worker_set *set, uint32_t index, bool has_shard,
+                 bool has_net);
 
 /* Opens port, api and listener; the broker is open. Returns 0 or a libuv error. */
 MUST_USE int worker_listen(struct worker *w, struct broker *b, const struct api_options *options,
@@ -35,8 +46,8 @@ MUST_USE int worker_listen(struct worker *w, struct broker *b, const struct api_
 void worker_start(struct worker *w); /* in a thread of its own */
 void worker_run(struct worker *w);   /* on this one, until it has drained */
 
-/* Any thread: take no more, answer what is under way, end. */
-void worker_stop(struct worker *w, uint32_t drain_ms);
+/* From any thread, once: all of them take no more, answer what is under way, end. */
+void worker_stop_all(struct worker_set *set);
 
 void worker_join(struct worker *w);
 void worker_fini(struct worker *w);

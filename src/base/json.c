@@ -1,9 +1,9 @@
 #include "base/json.h"
 
+#include "base/json_plain.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
-#include <endian.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
  * (overlong UTF-8, half a surrogate pair, a form feed as white space, repeated names), so that
  * every text had to be gone over twice.
  *
- * Most of a request is the inside of one long string. That is looked at eight bytes at a time for
- * the few bytes that matter; only from such a byte on does the slow way begin, and it checks the
- * UTF-8 as it goes. Outside of strings all bytes that can stand are ASCII.
+ * Most of a request is the inside of one long string. That is looked at sixteen bytes at a time
+ * for the few bytes that matter; only from such a byte on does the slow way begin, and it checks
+ * the UTF-8 as it goes. Outside of strings all bytes that can stand are ASCII.
  *
  * Functions that read take the place where they start and return the place where they stopped, or
  * NULL when they have left an error. */
@@ -30,6 +30,7 @@ struct json_parser {
     const char *text;
     const char *end;
     uint32_t tokens_max;
+    uint32_t room; /* tokens until parse_grow() has to be asked: at most tokens_max and doc->cap */
     uint32_t depth;
     uint32_t open[JSON_DEPTH_MAX]; /* tokens of the containers we are in */
     const char *key;               /* of the value that comes next, or NULL */
@@ -37,57 +38,6 @@ struct json_parser {
     const struct json_token **sorted; /* scratch for large objects */
     size_t sorted_cap;
 };
-
-/* The length of the well-formed sequence at s (Unicode 15, table 3-7), or 0. */
-static size_t utf8_sequence(const unsigned char *s, size_t left)
-{
-    unsigned char low = 0x80, high = 0xbf; /* bounds of the second byte */
-    size_t len;
-    if (s[0] >= 0xc2 && s[0] <= 0xdf)
-        len = 2;
-    else if (s[0] >= 0xe0 && s[0] <= 0xef)
-        len = 3;
-    else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-        len = 4;
-    else
-        return 0;
-    if (s[0] == 0xe0)
-        low = 0xa0;
-    else if (s[0] == 0xed)
-        high = 0x9f;
-    else if (s[0] == 0xf0)
-        low = 0x90;
-    else if (s[0] == 0xf4)
-        high = 0x8f;
-    if (left < len || s[1] < low || s[1] > high)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return len;
-}
-
-bool utf8_valid(const char *s, size_t len)
-{
-    size_t i = 0;
-    while (i < len) {
-        uint64_t word;
-        if (len - i >= sizeof(word)) {
-            memcpy(&word, s + i, sizeof(word));
-            if ((word & 0x8080808080808080u) == 0) {
-                i += sizeof(word);
-                continue;
-            }
-        }
-        size_t step = 1;
-        if ((unsigned char)s[i] >= 0x80)
-            step = utf8_sequence((const unsigned char *)s + i, len - i);
-        if (step == 0)
-            return false;
-        i += step;
-    }
-    return true;
-}
 
 __attribute__((cold, format(printf, 3, 4))) static const char *
 parse_fail(struct json_parser *p, const char *at, const char *fmt, ...)
@@ -102,12 +52,12 @@ parse_fail(struct json_parser *p, const char *at, const char *fmt, ...)
     return NULL;
 }
 
-__attribute__((cold)) static const char *parse_missing(struct json_parser *p, const char *at,
-                                                       const char *what)
+__attribute__((cold)) static const char *parse_expected(struct json_parser *p, const char *at,
+                                                        const char *what)
 {
     if (at == p->end)
-        return parse_fail(p, at, "%s is missing: the text ends", what);
-    return parse_fail(p, at, "%s is missing", what);
+        return parse_fail(p, at, "expected %s but the text ends", what);
+    return parse_fail(p, at, "expected %s", what);
 }
 
 /* The byte here, or NUL at the end: outside of strings no NUL can stand. */
@@ -116,25 +66,44 @@ static char peek(const struct json_parser *p, const char *at)
     return at < p->end ? *at : '\0';
 }
 
-static const char *skip_space(const struct json_parser *p, const char *at)
+static const char *skip_run_of_space(const struct json_parser *p, const char *at)
 {
     while (at < p->end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
         at++;
     return at;
 }
 
-/* Appends the token of a value that starts here. */
-static struct json_token *parse_token(struct json_parser *p, enum json_type type, const char *at)
+/* Most texts come from programs that write no space at all. */
+static inline const char *skip_space(const struct json_parser *p, const char *at)
+{
+    if (peek(p, at) > ' ')
+        return at;
+    return skip_run_of_space(p, at);
+}
+
+/* Apart, so that parse_token() stays small enough to be inlined. */
+__attribute__((cold)) static bool parse_grow(struct json_parser *p, const char *at)
 {
     struct json_doc *doc = p->doc;
     if (doc->count >= p->tokens_max) {
         parse_fail(p, at, "more than %u values", p->tokens_max);
-        return NULL;
+        return false;
     }
     if (doc->count == doc->cap) {
         doc->cap = doc->cap ? doc->cap * 2 : 32;
         doc->tokens = mem_realloc(doc->tokens, doc->cap * sizeof(*doc->tokens));
     }
+    p->room = doc->cap < p->tokens_max ? doc->cap : p->tokens_max;
+    return true;
+}
+
+/* Appends the token of a value that starts here. */
+static inline struct json_token *parse_token(struct json_parser *p, enum json_type type,
+                                             const char *at)
+{
+    struct json_doc *doc = p->doc;
+    if (doc->count >= p->room && !parse_grow(p, at))
+        return NULL;
     if (p->depth > 0)
         doc->tokens[p->open[p->depth - 1]].count++;
     struct json_token *t = &doc->tokens[doc->count++];
@@ -150,7 +119,7 @@ static const char *parse_word(struct json_parser *p, const char *at, const char 
 {
     size_t len = strlen(word);
     if ((size_t)(p->end - at) < len || memcmp(at, word, len) != 0)
-        return parse_missing(p, at, "a value");
+        return parse_expected(p, at, "a value");
     struct json_token *t = parse_token(p, type, at);
     if (t == NULL)
         return NULL;
@@ -164,7 +133,7 @@ static const char *parse_digits(struct json_parser *p, const char *at)
     const char *s = at;
     while (s < p->end && *s >= '0' && *s <= '9')
         s++;
-    return s > at ? s : parse_missing(p, at, "a digit");
+    return s > at ? s : parse_expected(p, at, "a digit");
 }
 
 /* [ minus ] int [ frac ] [ exp ]. A digit after a leading zero is left to be met as what cannot
@@ -190,32 +159,6 @@ static const char *parse_number(struct json_parser *p, const char *at)
     return at;
 }
 
-/* Passes over what stands for itself: to the first quote, backslash, control character or byte
- * beyond ASCII, or to the end.
- *
- * In a word, the high bit of each byte tells. Turning bit 1 makes the quote 0x20 and leaves the
- * control characters below it, so that one subtraction finds both: it borrows from the high bit.
- * A borrow from the next byte happens only above such a byte, so the lowest bit found is true. */
-static const char *string_plain(const char *s, const char *end)
-{
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t word;
-    while ((size_t)(end - s) >= sizeof(word)) {
-        memcpy(&word, s, sizeof(word));
-        word = le64toh(word);
-        uint64_t low = (word ^ ones * 0x02) - ones * 0x21;
-        uint64_t backslash = (word ^ ones * '\\') - ones;
-        uint64_t found = (low | backslash | word) & ones * 0x80;
-        if (found != 0)
-            return s + __builtin_ctzll(found) / 8;
-        s += sizeof(word);
-    }
-    while (s < end && (unsigned char)*s >= 0x20 && (unsigned char)*s < 0x80 && *s != '"' &&
-           *s != '\\')
-        s++;
-    return s;
-}
-
 static const char *parse_hex4(struct json_parser *p, const char *s, unsigned *unit)
 {
     unsigned value = 0;
@@ -223,30 +166,11 @@ static const char *parse_hex4(struct json_parser *p, const char *s, unsigned *un
         unsigned digit = (unsigned)(unsigned char)peek(p, s) - '0';
         unsigned letter = ((unsigned)(unsigned char)peek(p, s) | 0x20) - 'a';
         if (digit > 9 && letter > 5)
-            return parse_missing(p, s, "a hexadecimal digit");
+            return parse_expected(p, s, "a hexadecimal digit");
         value = value << 4 | (digit <= 9 ? digit : letter + 10);
     }
     *unit = value;
     return s;
-}
-
-static void put_utf8(struct buf *out, unsigned code)
-{
-    if (code < 0x80) {
-        buf_putc(out, (char)code);
-        return;
-    }
-    if (code < 0x800) {
-        buf_putc(out, (char)(0xc0 | code >> 6));
-    } else if (code < 0x10000) {
-        buf_putc(out, (char)(0xe0 | code >> 12));
-        buf_putc(out, (char)(0x80 | (code >> 6 & 0x3f)));
-    } else {
-        buf_putc(out, (char)(0xf0 | code >> 18));
-        buf_putc(out, (char)(0x80 | (code >> 12 & 0x3f)));
-        buf_putc(out, (char)(0x80 | (code >> 6 & 0x3f)));
-    }
-    buf_putc(out, (char)(0x80 | (code & 0x3f)));
 }
 
 /* From the backslash of a \u, decoding to the arena; both halves of a surrogate pair. */
@@ -266,7 +190,7 @@ static const char *parse_unicode(struct json_parser *p, const char *start)
             return parse_fail(p, start, "half a surrogate pair");
         code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
     }
-    put_utf8(&p->doc->arena, code);
+    utf8_put(&p->doc->arena, code);
     return s;
 }
 
@@ -286,29 +210,35 @@ static const char *parse_escape(struct json_parser *p, const char *at)
     return at + 2;
 }
 
-/* One thing that string_plain() stopped at. */
+/* One thing that json_plain() stopped at, or a run of characters beyond ASCII. */
 static const char *parse_special(struct json_parser *p, const char *s)
 {
     if (s == p->end)
-        return parse_missing(p, s, "the closing quote of a string");
+        return parse_expected(p, s, "the closing quote of a string");
     if (*s == '\\')
         return parse_escape(p, s);
     if ((unsigned char)*s < 0x20)
         return parse_fail(p, s, "a control character in a string");
-    size_t step = utf8_sequence((const unsigned char *)s, (size_t)(p->end - s));
-    return step > 0 ? s + step : parse_fail(p, s, "invalid UTF-8");
+    while (s < p->end && (signed char)*s < 0) {
+        size_t step = utf8_sequence(s, (size_t)(p->end - s));
+        if (step == 0)
+            return parse_fail(p, s, "invalid UTF-8");
+        s += step;
+    }
+    return s;
 }
 
-/* Goes on at the first byte that is not plain. A string without escapes is pointed to in the text.
- * Else its bytes go to the arena, which cannot outgrow the text, since every escape is longer than
+/* Goes on at s, up to where the string is plain. Without escapes it is pointed to in the text. Else
+ * its bytes go to the arena, which cannot outgrow the text, since every escape is longer than
  * what it stands for: reserving that much before the first copy keeps it from moving. */
-static const char *parse_string_slowly(struct json_parser *p, const char *start, const char *s,
-                                       const char **str, size_t *len)
+__attribute__((noinline)) static const char *parse_string_slowly(struct json_parser *p,
+                                                                 const char *start, const char *s,
+                                                                 const char **str, size_t *len)
 {
     struct buf *arena = &p->doc->arena;
     const char *from = start; /* what follows it is not yet in the arena */
     size_t arena_from = arena->len;
-    while (peek(p, s) != '"') {
+    for (s = json_plain(s, p->end); peek(p, s) != '"'; s = json_plain(s, p->end)) {
         bool escape = peek(p, s) == '\\';
         if (escape) {
             buf_reserve(arena, (size_t)(p->end - from));
@@ -319,7 +249,6 @@ static const char *parse_string_slowly(struct json_parser *p, const char *start,
             return NULL;
         if (escape)
             from = s;
-        s = string_plain(s, p->end);
     }
     *str = start;
     *len = (size_t)(s - start);
@@ -336,7 +265,7 @@ static const char *parse_quoted(struct json_parser *p, const char *at, const cha
                                 size_t *len)
 {
     const char *start = at + 1;
-    const char *s = string_plain(start, p->end);
+    const char *s = json_plain_vectors(start, p->end);
     if (s == p->end || *s != '"')
         return parse_string_slowly(p, start, s, str, len);
     *str = start;
@@ -359,12 +288,12 @@ static const char *parse_name(struct json_parser *p, const char *at)
 {
     at = skip_space(p, at);
     if (peek(p, at) != '"')
-        return parse_missing(p, at, "a name in quotes");
+        return parse_expected(p, at, "a name in quotes");
     at = parse_quoted(p, at, &p->key, &p->key_len);
     if (at == NULL)
         return NULL;
     at = skip_space(p, at);
-    return peek(p, at) == ':' ? at + 1 : parse_missing(p, at, "the colon after a name");
+    return peek(p, at) == ':' ? at + 1 : parse_expected(p, at, "the colon after a name");
 }
 
 static bool same_key(const struct json_token *a, const struct json_token *b)
@@ -381,27 +310,28 @@ static int key_compare(const void *left, const void *right)
     return memcmp(a->key, b->key, a->key_len);
 }
 
-static const struct json_token *repeated_small(const struct json_doc *doc, uint32_t object)
+static const struct json_token *repeated_small(const struct json_token *tokens, uint32_t object)
 {
-    for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i))
-        for (uint32_t j = json_first(doc, object); j != i; j = doc->tokens[j].end)
-            if (same_key(&doc->tokens[i], &doc->tokens[j]))
-                return &doc->tokens[i];
+    const struct json_token *first = &tokens[object + 1], *end = &tokens[tokens[object].end];
+    for (const struct json_token *t = &tokens[first->end]; t < end; t = &tokens[t->end])
+        for (const struct json_token *u = first; u < t; u = &tokens[u->end])
+            if (same_key(t, u))
+                return t;
     return NULL;
 }
 
 /* Sorting rather than hashing: nobody can choose names that make it slow. */
 static const struct json_token *repeated_large(struct json_parser *p, uint32_t object)
 {
-    const struct json_doc *doc = p->doc;
-    size_t n = doc->tokens[object].count;
+    const struct json_token *tokens = p->doc->tokens;
+    size_t n = tokens[object].count;
     if (p->sorted_cap < n) {
         p->sorted_cap = n;
         p->sorted = mem_realloc(p->sorted, n * sizeof(*p->sorted));
     }
     size_t filled = 0;
-    for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i))
-        p->sorted[filled++] = &doc->tokens[i];
+    for (uint32_t i = object + 1; i < tokens[object].end; i = tokens[i].end)
+        p->sorted[filled++] = &tokens[i];
     qsort(p->sorted, n, sizeof(*p->sorted), key_compare);
     for (size_t i = 1; i < n; i++)
         if (same_key(p->sorted[i - 1], p->sorted[i]))
@@ -412,7 +342,7 @@ static const struct json_token *repeated_large(struct json_parser *p, uint32_t o
 static const char *check_names(struct json_parser *p, uint32_t object, const char *at)
 {
     const struct json_token *twice = p->doc->tokens[object].count <= KEYS_QUADRATIC_MAX
-                                         ? repeated_small(p->doc, object)
+                                         ? repeated_small(p->doc->tokens, object)
                                          : repeated_large(p, object);
     if (twice == NULL)
         return at;
@@ -464,7 +394,7 @@ static const char *parse_value(struct json_parser *p, const char *at)
     default:
         if (c == '-' || (c >= '0' && c <= '9'))
             return parse_number(p, at);
-        return parse_missing(p, at, "a value");
+        return parse_expected(p, at, "a value");
     }
 }
 
@@ -481,7 +411,7 @@ static const char *parse_between(struct json_parser *p, const char *at)
             continue;
         }
         if (t->count > 0 && peek(p, at) != ',')
-            return parse_missing(p, at, object ? "a comma or }" : "a comma or ]");
+            return parse_expected(p, at, object ? "a comma or }" : "a comma or ]");
         if (t->count > 0)
             at++;
         return object ? parse_name(p, at) : at;
@@ -533,6 +463,7 @@ bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tok
     p->key = NULL;
     p->key_len = 0;
     give_back(p, len);
+    p->room = doc->cap < tokens_max ? doc->cap : tokens_max;
     buf_clear(&doc->arena);
     doc->count = 0;
     doc->error[0] = '\0';
@@ -556,85 +487,4 @@ void json_fini(struct json_doc *doc)
     free(doc->tokens);
     buf_fini(&doc->arena);
     *doc = (struct json_doc){0};
-}
-
-uint32_t json_first(const struct json_doc *doc, uint32_t container)
-{
-    return doc->tokens[container].count > 0 ? container + 1 : 0;
-}
-
-uint32_t json_next(const struct json_doc *doc, uint32_t container, uint32_t child)
-{
-    uint32_t next = doc->tokens[child].end;
-    return next < doc->tokens[container].end ? next : 0;
-}
-
-const struct json_token *json_get(const struct json_doc *doc, uint32_t object, const char *key)
-{
-    if (object >= doc->count || doc->tokens[object].type != JSON_OBJECT)
-        return NULL;
-    size_t len = strlen(key);
-    for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i)) {
-        const struct json_token *t = &doc->tokens[i];
-        if (t->key_len == len && memcmp(t->key, key, len) == 0)
-            return t;
-    }
-    return NULL;
-}
-
-bool json_is(const struct json_token *t, const char *string)
-{
-    return t != NULL && t->type == JSON_STRING && t->len == strlen(string) &&
-           memcmp(t->str, string, t->len) == 0;
-}
-
-bool json_key_is(const struct json_token *t, const char *key)
-{
-    return t->key != NULL && t->key_len == strlen(key) && memcmp(t->key, key, t->key_len) == 0;
-}
-
-/* 5.0 and 5e0 are the integer 5, as JSON Schema has it; beyond 2^53 only plain digits are exact. */
-static bool i64_from_double(const struct json_token *t, int64_t *out)
-{
-    double value;
-    if (!json_double(t, &value) || fabs(value) > 9007199254740992.0 || value != trunc(value))
-        return false;
-    *out = (int64_t)value;
-    return true;
-}
-
-bool json_i64(const struct json_token *t, int64_t *out)
-{
-    if (t == NULL || t->type != JSON_NUMBER)
-        return false;
-    bool negative = t->str[0] == '-';
-    uint64_t limit = negative ? (uint64_t)INT64_MAX + 1 : INT64_MAX;
-    uint64_t value = 0;
-    for (size_t i = negative; i < t->len; i++) {
-        if (t->str[i] < '0' || t->str[i] > '9')
-            return i64_from_double(t, out);
-        uint64_t digit = (uint64_t)(t->str[i] - '0');
-        if (value > (limit - digit) / 10)
-            return false;
-        value = value * 10 + digit;
-    }
-    *out = negative ? (int64_t)(0 - value) : (int64_t)value;
-    return true;
-}
-
-bool json_double(const struct json_token *t, double *out)
-{
-    char small[64];
-    if (t == NULL || t->type != JSON_NUMBER)
-        return false;
-    char *copy = t->len < sizeof(small) ? small : mem_alloc(t->len + 1);
-    memcpy(copy, t->str, t->len);
-    copy[t->len] = '\0';
-    double value = strtod(copy, NULL);
-    if (copy != small)
-        free(copy);
-    if (!isfinite(value))
-        return false;
-    *out = value;
-    return true;
 }

@@ -1,5 +1,4 @@
-/* JSON in and out. yajl does the lexing and the UTF-8 checking, and no other
- * file sees it.
+/* JSON in and out, by the letter of RFC 8259: what it does not allow is refused.
  *
  * Reading gives a flat array of tokens in document order, the way a reader of
  * the text meets them; a container's token knows where its subtree ends. The
@@ -9,6 +8,7 @@
 #define TRIAGE_BASE_JSON_H
 
 #include "base/buf.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +71,5 @@ bool json_double(const struct json_token *t, double *out); /* any finite number 
  * utf8_valid(); quotes, backslashes and control characters are escaped. */
 void json_put_string(struct buf *out, const char *s, size_t len); /* with its quotes */
 void json_put_cstr(struct buf *out, const char *s);
-bool utf8_valid(const char *s, size_t len);
 
 #endif

@@ -79,7 +79,8 @@ void broker_submit(struct broker_port *port, struct request *r)
     r->count = 0;
     r->work = NULL;
     atomic_store_explicit(&r->hung_up, false, memory_order_relaxed);
-    if (s->loop == port->loop)
+    r->local = s->loop == port->loop;
+    if (r->local)
         shard_take(s, r);
     else
         inbox_put(&s->inbox, &r->mail);
@@ -89,7 +90,7 @@ void broker_hangup(struct request *r)
 {
     atomic_store(&r->hung_up, true);
     /* On another thread the flag has to do: the shard looks at it before it picks a message. */
-    if (r->shard->loop == r->port->loop)
+    if (r->local)
         shard_hangup(r->shard, r);
 }
 

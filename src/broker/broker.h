@@ -95,7 +95,7 @@ struct request {
     struct inbox_node mail;
     struct request *next, *prev;
     struct work *work;
-    uint32_t stage;
+    bool local; /* the shard runs on the port's own loop */
     _Atomic bool hung_up;
 };
 

@@ -154,7 +154,8 @@ int cmd_claim(int argc, char **argv, const struct cli *cli)
     const struct arg_spec spec = {
         "claim QUEUE [options]",
         "Takes the most urgent messages. Prints one line for each, with tabs between: id,\n"
-        "priority, attempt, receipt, payload. Nothing there: no output, exit status 0.",
+        "priority, attempt, receipt, payload. Nothing there: a word on standard error, exit\n"
+        "status 0. A payload with several lines takes several lines: use --json for those.",
         "  triage claim mail\n"
         "  triage claim mail --max 10 --wait 20s --min-priority 7\n"
         "  triage claim mail --wait 20s | while IFS=$'\\t' read -r id prio attempt receipt body; "

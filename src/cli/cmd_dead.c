@@ -15,7 +15,7 @@ static int dead_list(int argc, char **argv, const struct cli *cli)
         {"after", 0, ARG_TEXT, &o.after, "ID", "only those behind this one"},
         {0},
     };
-    const struct arg_spec spec = {"dead list QUEUE [--limit N]",
+    const struct arg_spec spec = {"dead list QUEUE [--limit N] [--after ID]",
                                   "Lists the dead letters of a queue with the reasons.",
                                   "  triage dead list mail\n"
                                   "  triage dead list mail --limit 10 --json\n",

@@ -201,7 +201,7 @@ static int queue_set(int argc, char **argv, const struct cli *cli)
         "  triage queue set mail retry.backoff=exponential retry.base_seconds=2 ttl_seconds=null\n"
         "  triage queue set mail dedup.scope=live levels='[{\"name\": \"fast\"}, {\"name\": "
         "\"slow\"}]'\n"
-        "  triage queue set mail --file mail.json max_in_flight=20\n",
+        "  triage queue set mail --file mail.json max_depth=100000\n",
         options,
         1,
         -1};
@@ -248,7 +248,7 @@ int cmd_queues(int argc, char **argv, const struct cli *cli)
         {"after", 0, ARG_TEXT, &o.after, "NAME", "only those behind this one"},
         {0},
     };
-    const struct arg_spec spec = {"queues [--prefix P] [--limit N]",
+    const struct arg_spec spec = {"queues [--prefix P] [--limit N] [--after NAME]",
                                   "Lists the queues with their depths.",
                                   "  triage queues\n"
                                   "  triage queues --prefix mail. --json\n",

@@ -335,13 +335,14 @@ int cmd_export(int argc, char **argv, const struct cli *cli)
     bool dead = false;
     const char *path = NULL;
     const struct arg_option options[] = {
-        {"dead", 0, ARG_FLAG, &dead, NULL, "the dead letters instead of the living messages"},
+        {"dead", 0, ARG_FLAG, &dead, NULL, "only the dead letters, as the list of them shows them"},
         {"output", 'o', ARG_TEXT, &path, "PATH", "write to a file"},
         {0},
     };
     const struct arg_spec spec = {
         "export QUEUE [--dead] [--output PATH]",
-        "Writes the messages of a queue as NDJSON, for backups and for import. Claims nothing.",
+        "Writes the messages of a queue as NDJSON, for backups and for import: scheduled, ready,\n"
+        "leased and dead ones. Claims nothing. Imported, dead letters are ready again.",
         "  triage export mail > backup.ndjson\n"
         "  triage export mail --dead | jq -r .reason | sort | uniq -c\n",
         options,

@@ -96,8 +96,8 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         "and releases their messages; a third one kills them.\n"
         "\n"
         "The environment has TRIAGE_QUEUE, TRIAGE_MESSAGE_ID, TRIAGE_PRIORITY, TRIAGE_LEVEL,\n"
-        "TRIAGE_ATTEMPT, TRIAGE_RECEIPT, TRIAGE_ENQUEUED_AT, TRIAGE_METADATA (JSON), and\n"
-        "TRIAGE_META_KEY for metadata with simple names.",
+        "TRIAGE_ATTEMPT, TRIAGE_RECEIPT, TRIAGE_ENQUEUED_AT, TRIAGE_METADATA (JSON),\n"
+        "TRIAGE_META_KEY for metadata with simple names, and TRIAGE_SERVER.",
         "  triage work mail -- ./send-mail\n"
         "  triage work mail -j 8 --timeout 10m -- sh -c 'curl -sf --data-binary @- $URL'\n"
         "  triage work mail --min-priority 7 --visibility 30s -- ./send-mail --fast\n"

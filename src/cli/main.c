@@ -99,7 +99,6 @@ static void help(FILE *to)
     verb_list(commands, to);
     fputs("\nOptions:\n"
           "  --server URL  where triaged listens; else $TRIAGE_SERVER, else " SERVER_DEFAULT "\n"
-          "                with tokens: the bearer token in $TRIAGE_TOKEN\n"
           "  --json        print the server's answers as they came, one document a line\n"
           "  --version     print the version\n"
           "  --help        this, or with a command its options and examples\n\n"
@@ -108,6 +107,7 @@ static void help(FILE *to)
           "  triage claim mail --wait 20s\n"
           "  triage work mail -j 4 -- ./send-mail\n"
           "  triage stats mail --json\n\n"
+          "A server with tokens gets the one in $TRIAGE_TOKEN.\n"
           "Exit status: 0 done, 1 refused by the server, 2 usage, 3 server not reached.\n",
           to);
 }

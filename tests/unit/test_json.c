@@ -141,6 +141,82 @@ static void json_refuses_what_is_not_one_value(void **state)
     assert_false(parse_bytes("\"a\0b\"", 5));
 }
 
+/* The text and where the error says that it went wrong. */
+static void json_tells_the_byte_that_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *error;
+    } cases[] = {
+        {"", "expected a value but the text ends at byte 0"},
+        {"[1,]", "expected a value at byte 3"},
+        {"[1 2]", "expected a comma or ] at byte 3"},
+        {"{\"a\":1", "expected a comma or } but the text ends at byte 6"},
+        {"{\"a\":1,}", "expected a name in quotes at byte 7"},
+        {"{\"a\" 1}", "expected the colon after a name at byte 5"},
+        {"[tru]", "expected a value at byte 1"},
+        {"01", "more text follows the value at byte 1"},
+        {"[-]", "expected a digit at byte 2"},
+        {"1.e5", "expected a digit at byte 2"},
+        {"\"ab", "expected the closing quote of a string but the text ends at byte 3"},
+        {"\"a\tb\"", "a control character in a string at byte 2"},
+        {"\"\\u00g0\"", "expected a hexadecimal digit at byte 5"},
+        {"\"\\u00", "expected a hexadecimal digit but the text ends at byte 5"},
+        {"\"a\\v\"", "a backslash with nothing that it can escape at byte 2"},
+        {"\"a\\ud800\\n\"", "half a surrogate pair at byte 2"},
+        {"\"a\xc3(\"", "invalid UTF-8 at byte 2"},
+        {"[\xc3\xa9]", "expected a value at byte 1"},
+        {"{\"a\":1,\"a\": 2}", "the name \"a\" is repeated at byte 12"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_false(parse(cases[i].text));
+        assert_string_equal(f.doc.error, cases[i].error);
+    }
+    assert_false(json_parse(&f.doc, NULL, 0, TOKENS_MAX));
+}
+
+/* Strings are passed over in strides: whatever ends or interrupts one is seen at each place of a
+ * stride, with anything from nothing to several strides of text behind it. */
+static void json_sees_every_byte_at_every_place_of_a_string(void **state)
+{
+    (void)state;
+    char text[96];
+    for (size_t before = 0; before < 40; before++)
+        for (size_t after = 0; after < 40; after++)
+            for (int byte = 0; byte < 256; byte++) {
+                size_t len = before + after + 3;
+                memset(text, 'x', len);
+                text[0] = text[len - 1] = '"';
+                text[1 + before] = (char)byte;
+                bool plain = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+                assert_int_equal(json_parse(&f.doc, text, len, 1), plain);
+                if (plain)
+                    assert_ptr_equal(f.doc.tokens[0].str, text + 1);
+                if (plain)
+                    assert_int_equal(f.doc.tokens[0].len, len - 2);
+            }
+}
+
+static void json_keeps_text_beyond_ascii_verbatim_until_an_escape(void **state)
+{
+    (void)state;
+    assert_true(parse("[\"\xc3\xa9t\xc3\xa9 \xe2\x82\xac\",\"\xc3\xa9\\t\xe2\x82\xac\\u00e9x\"]"));
+    assert_ptr_equal(f.doc.tokens[1].str, f.doc.tokens[1].raw + 1);
+    assert_text(f.doc.tokens[1].str, f.doc.tokens[1].len, "\xc3\xa9t\xc3\xa9 \xe2\x82\xac");
+    assert_text(f.doc.tokens[2].str, f.doc.tokens[2].len, "\xc3\xa9\t\xe2\x82\xac\xc3\xa9x");
+}
+
+static void json_decodes_the_first_and_last_of_each_length(void **state)
+{
+    (void)state;
+    assert_true(parse("\"\\u0001\\u007f\\u0080\\u07ff\\u0800\\ud7ff\\ue000\\uffff"
+                      "\\ud800\\udc00\\udbff\\udfff\""));
+    assert_text(f.doc.tokens[0].str, f.doc.tokens[0].len,
+                "\x01\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf"
+                "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf");
+}
+
 static void json_decodes_escapes(void **state)
 {
     (void)state;
@@ -387,6 +463,10 @@ int main(void)
         TEST(json_walks_a_container_in_order),
         TEST(json_takes_any_value_as_root),
         TEST(json_refuses_what_is_not_one_value),
+        TEST(json_tells_the_byte_that_is_wrong),
+        TEST(json_sees_every_byte_at_every_place_of_a_string),
+        TEST(json_keeps_text_beyond_ascii_verbatim_until_an_escape),
+        TEST(json_decodes_the_first_and_last_of_each_length),
         TEST(json_decodes_escapes),
         TEST(json_keeps_decoded_strings_in_place_while_more_arrive),
         TEST(json_refuses_half_a_surrogate_pair),
