@@ -42,6 +42,12 @@ static void make_workers(struct server *s)
                     c->net_threads == 0 || i >= c->shards);
 }
 
+/* What is true, not what is set. */
+static const char *durability(const struct settings *c)
+{
+    return strcmp(c->engine, "memory") == 0 ? "none" : c->durability_text;
+}
+
 static bool open_broker(struct server *s)
 {
     const struct settings *c = &s->settings;
@@ -67,10 +73,11 @@ static bool open_broker(struct server *s)
     uint64_t started_us = clock_mono_us();
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)
-        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine, buf_cstr(&error));
+        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine,
+                  log_plain(buf_cstr(&error)));
     else
-        log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine,
-                 c->durability_text, (unsigned long long)(clock_mono_us() - started_us) / 1000);
+        log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine, durability(c),
+                 (unsigned long long)(clock_mono_us() - started_us) / 1000);
     buf_fini(&error);
     return status == STATUS_OK;
 }
@@ -90,7 +97,7 @@ static bool load_tokens(struct server *s)
     }
     if (!ok)
         log_error("cannot read the tokens", "file=%s reason=\"%s\"", c->tokens_file,
-                  buf_cstr(&error));
+                  log_plain(buf_cstr(&error)));
     buf_fini(&error);
     return ok;
 }
@@ -135,7 +142,7 @@ static bool listen_all(struct server *s)
         .broker = s->broker,
         .version = TRIAGE_VERSION,
         .engine = c->engine,
-        .durability = strcmp(c->engine, "memory") == 0 ? "none" : c->durability_text,
+        .durability = durability(c),
         .started_ms = clock_now().wall_ms,
         .openapi = openapi_text,
         .openapi_len = openapi_len,
@@ -160,8 +167,9 @@ static bool listen_all(struct server *s)
         if (w->http)
             port = http_server_port(w->http);
     }
-    log_info("listening", "address=%s:%d version=%s shards=%u net_threads=%u", c->address, port,
-             TRIAGE_VERSION, c->shards, c->net_threads);
+    bool v6 = strchr(c->address, ':') != NULL;
+    log_info("listening", "address=%s%s%s:%d version=%s shards=%u net_threads=%u", v6 ? "[" : "",
+             c->address, v6 ? "]" : "", port, TRIAGE_VERSION, c->shards, c->net_threads);
     return true;
 }
 
@@ -196,7 +204,7 @@ static void on_watch(uv_timer_t *timer)
     struct buf detail = {0};
     if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE &&
         broker_failed(s->broker)) {
-        log_error("the engine failed; stopping", "reason=\"%s\"", buf_cstr(&detail));
+        log_error("the engine failed; stopping", "reason=\"%s\"", log_plain(buf_cstr(&detail)));
         s->exit_status = 1;
         drain(s);
     }

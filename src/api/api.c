@@ -62,9 +62,11 @@ static bool parameters_read(struct call *c, const struct route_match *match, str
             memcpy(text, match->queue.data, len);
         if (!fits || !percent_decode(text, &len, false) || !queue_name_valid(text, len)) {
             problem_set_field(p, "", "queue", 5);
-            return problem_set(p, STATUS_INVALID_FIELD,
-                               "A queue's name has 1 to %d of the characters A-Z a-z 0-9 . _ -",
-                               QUEUE_NAME_MAX);
+            return problem_set(
+                p, STATUS_INVALID_FIELD,
+                "A queue's name has 1 to %d of the characters A-Z a-z 0-9 . _ - and is "
+                "not \".\" or \"..\".",
+                QUEUE_NAME_MAX);
         }
         memcpy(c->request.queue, text, len);
         c->request.queue[len] = '\0';
@@ -86,7 +88,10 @@ static bool admit_token(struct call *c, struct problem *p)
     }
     bool bound = c->token->prefix[0] != '\0';
     if (!auth_allows(c->token, route->roles, queue) || (bound && route->flags & ROUTE_SERVER)) {
-        p->status = STATUS_FORBIDDEN;
+        struct buf why = {0};
+        auth_explain(c->token, route->roles, &why);
+        problem_set(p, STATUS_FORBIDDEN, "%s", buf_cstr(&why));
+        buf_fini(&why);
         return false;
     }
     return true;

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#define ROLE_COUNT 4
+static const char *const role_names[ROLE_COUNT] = {"admin", "produce", "consume",
+                                                   "read"}; /* bits */
+
 static bool hex_decode(const char *hex, uint8_t out[AUTH_DIGEST])
 {
     if (strlen(hex) != 2 * AUTH_DIGEST || strspn(hex, "0123456789abcdefABCDEF") != 2 * AUTH_DIGEST)
@@ -23,13 +27,12 @@ static bool hex_decode(const char *hex, uint8_t out[AUTH_DIGEST])
 
 static bool roles_parse(char *list, uint8_t *roles)
 {
-    static const char *const names[] = {"admin", "produce", "consume", "read"};
     char *rest = NULL;
     *roles = 0;
     for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         int found = -1;
-        for (int i = 0; i < 4; i++) {
-            if (strcmp(name, names[i]) == 0)
+        for (int i = 0; i < ROLE_COUNT; i++) {
+            if (strcmp(name, role_names[i]) == 0)
                 found = i;
         }
         if (found < 0)
@@ -37,6 +40,13 @@ static bool roles_parse(char *list, uint8_t *roles)
         *roles |= (uint8_t)(1 << found);
     }
     return *roles != 0;
+}
+
+/* Whether some queue could have a name that starts so. */
+static bool prefix_possible(const char *prefix)
+{
+    return strspn(prefix, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+           strlen(prefix);
 }
 
 /* What is wrong with the line, or NULL. */
@@ -57,6 +67,8 @@ static const char *line_parse(char *line, struct auth_token *token)
         return "the roles are admin, produce, consume and read, with commas between them";
     if (prefix && strlen(prefix) > QUEUE_NAME_MAX)
         return "the queue prefix is too long";
+    if (prefix && !prefix_possible(prefix))
+        return "no queue has a name with this prefix; names have the characters A-Z a-z 0-9 . _ -";
     snprintf(token->name, sizeof(token->name), "%s", name);
     snprintf(token->prefix, sizeof(token->prefix), "%s", prefix ? prefix : "");
     return NULL;
@@ -70,6 +82,10 @@ static const char *table_add(struct auth_table *table, char *line, double per_se
     const char *wrong = line_parse(line, &token);
     if (wrong)
         return wrong;
+    for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(table->tokens[i].name, token.name) == 0)
+            return "another token has this name already";
+    }
     if (per_second > 0)
         token.rate = rate_new(per_second, per_second < 1 ? 1 : per_second);
     table->tokens = mem_realloc(table->tokens, (table->count + 1) * sizeof(token));
@@ -155,4 +171,20 @@ bool auth_allows(const struct auth_token *token, uint8_t roles, const char *queu
     if (roles && !(token->roles & (roles | ROLE_ADMIN)))
         return false;
     return !queue || strncmp(queue, token->prefix, strlen(token->prefix)) == 0;
+}
+
+void auth_explain(const struct auth_token *token, uint8_t roles, struct buf *out)
+{
+    if (auth_allows(token, roles, NULL)) {
+        buf_printf(out, "This token is for queues whose names start with \"%s\".", token->prefix);
+        return;
+    }
+    const char *before = "This needs the role ";
+    for (int i = 0; i < ROLE_COUNT; i++) {
+        if (!(roles & 1 << i))
+            continue;
+        buf_printf(out, "%s%s", before, role_names[i]);
+        before = " or ";
+    }
+    buf_lit(out, ", which this token does not have.");
 }

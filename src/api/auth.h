@@ -57,4 +57,8 @@ const struct auth_token *auth_find(const struct auth_table *table, struct http_s
 /* Whether it has one of `roles` (0: any will do), and may touch `queue` (NULL: none is meant). */
 bool auth_allows(const struct auth_token *token, uint8_t roles, const char *queue);
 
+/* Appends the sentence for a call that needs one of `roles` and is not allowed: what the token
+ * lacks, or which queues it is for. */
+void auth_explain(const struct auth_token *token, uint8_t roles, struct buf *out);
+
 #endif

@@ -209,15 +209,22 @@ bool call_query(struct call *c, const struct field_table *table, void *target)
     return false;
 }
 
-bool queue_name_valid(const char *name, size_t len)
+bool queue_prefix_valid(const char *prefix, size_t len)
 {
-    if (len == 0 || len > QUEUE_NAME_MAX)
+    if (len > QUEUE_NAME_MAX)
         return false;
     for (size_t i = 0; i < len; i++) {
-        char c = name[i];
+        char c = prefix[i];
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!letter && !(c >= '0' && c <= '9') && c != '.' && c != '_' && c != '-')
             return false;
     }
     return true;
+}
+
+/* Clients resolve "." and ".." in a path before they send it: such a queue could not be reached. */
+bool queue_name_valid(const char *name, size_t len)
+{
+    bool dots = (len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
+    return len > 0 && !dots && queue_prefix_valid(name, len);
 }

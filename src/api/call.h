@@ -99,6 +99,7 @@ enum media { MEDIA_JSON, MEDIA_BYTES, MEDIA_NDJSON, MEDIA_OTHER };
 enum media media_of(struct http_slice content_type); /* absent is JSON */
 
 bool queue_name_valid(const char *name, size_t len);
+bool queue_prefix_valid(const char *prefix, size_t len); /* what a name may start with */
 
 /* Handlers, by the file they live in. */
 typedef void call_handler(struct call *c);

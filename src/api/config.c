@@ -221,22 +221,32 @@ static bool take_alert_oldest(struct field *f, void *target)
     return field_null(f) || field_i64(f, 1, DELAY_SECONDS_MAX, &config->alert_oldest_ready_seconds);
 }
 
+static bool url_valid(const char *url, size_t len)
+{
+    size_t scheme = len > 7 && memcmp(url, "http://", 7) == 0    ? 7
+                    : len > 8 && memcmp(url, "https://", 8) == 0 ? 8
+                                                                 : len;
+    for (size_t i = scheme; i < len; i++) {
+        if ((unsigned char)url[i] <= ' ' || url[i] == 0x7f)
+            return false;
+    }
+    return scheme < len;
+}
+
 static bool take_alert_webhook(struct field *f, void *target)
 {
     struct queue_config *config = target;
+    const size_t max = sizeof(config->alert_webhook) - 1;
     const char *url;
     size_t len;
     config->alert_webhook[0] = '\0';
     if (field_null(f))
         return true;
-    if (!field_text(f, 8, sizeof(config->alert_webhook) - 1, &url, &len))
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if ((unsigned char)url[i] <= ' ' || url[i] == 0x7f)
-            return field_refuse(f, "must be a URL, without blanks in it.");
-    }
-    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return field_refuse(f, "must be a URL that starts with http:// or https://.");
+    if (!field_text(f, 0, max, &url, &len) || !url_valid(url, len))
+        return field_refuse(f,
+                            "must be a URL that starts with http:// or https://, without blanks "
+                            "and of at most %zu bytes.",
+                            max);
     memcpy(config->alert_webhook, url, len);
     config->alert_webhook[len] = '\0';
     return true;

@@ -14,6 +14,7 @@ struct enqueue {
     const struct json_token *base64;
     const char *metadata;
     size_t metadata_len;
+    bool has_metadata; /* the field was there, if only with an empty object */
     const char *dedup;
     size_t dedup_len;
     unsigned times;   /* how many of the three ways to name a time were used */
@@ -139,6 +140,7 @@ static bool take_metadata(struct field *f, void *target)
             return false;
         value = &e->parsed->tokens[0];
     }
+    e->has_metadata = true;
     if (value->count > 0) {
         e->metadata = value->raw;
         e->metadata_len = value->raw_len;
@@ -191,6 +193,7 @@ static void enqueue_init(struct enqueue *e)
     e->payload = e->base64 = NULL;
     e->metadata = e->dedup = NULL;
     e->metadata_len = e->dedup_len = 0;
+    e->has_metadata = false;
     e->times = e->pair_count = 0;
     e->pairs = (struct buf){0};
     e->parsed = NULL;
@@ -285,7 +288,7 @@ static bool query_take(struct enqueue *e, const char *query, size_t len, struct 
         return false;
     if (e->pair_count == 0)
         return true;
-    if (e->metadata) {
+    if (e->has_metadata) {
         problem_set_field(p, "", "metadata", 8);
         return problem_set(p, STATUS_INVALID_FIELD,
                            "Give metadata as one JSON object or as metadata.KEY=VALUE, not both.");

@@ -21,18 +21,19 @@ static const struct field_spec *table_find(const struct field_table *table, cons
     return NULL;
 }
 
-/* Says which names there are: the way out of a typo. */
-static bool unknown_refuse(const struct field_table *table, struct problem *p, const char *base,
-                           const char *name, size_t len)
+/* Says which names there are: the way out of a typo. `what` they are called, where there are none.
+ */
+static bool unknown_refuse(const struct field_table *table, struct problem *p, const char *what,
+                           const char *base, const char *name, size_t len)
 {
-    char known[200] = "";
+    char known[400] = "";
     size_t at = 0;
     for (uint32_t i = 0; i < table->count && at < sizeof(known); i++)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
                                table->specs[i].name);
     problem_set_field(p, base, name, len);
     if (table->count == 0)
-        return problem_set(p, STATUS_UNKNOWN_FIELD, "None is taken here.");
+        return problem_set(p, STATUS_UNKNOWN_FIELD, "No %s is taken here.", what);
     return problem_set(p, STATUS_UNKNOWN_FIELD, "Known here: %s.", known);
 }
 
@@ -47,7 +48,7 @@ bool fields_object(const struct json_doc *doc, uint32_t object, const char *base
         const struct json_token *value = &doc->tokens[i];
         const struct field_spec *spec = table_find(table, value->key, value->key_len);
         if (!spec)
-            return unknown_refuse(table, p, base, value->key, value->key_len);
+            return unknown_refuse(table, p, "field", base, value->key, value->key_len);
         struct field f = {.value = value, .doc = doc, .at = i, .base = base, .problem = p};
         if (!spec->take(&f, target))
             return false;
@@ -84,7 +85,7 @@ static bool query_pair_take(const struct query_pair *pair, const struct field_ta
     if (!spec && prefix && pair->key_len > prefix && memcmp(pair->key, any->name, prefix) == 0)
         spec = any;
     if (!spec)
-        return unknown_refuse(table, p, "", pair->key, pair->key_len);
+        return unknown_refuse(table, p, "query parameter", "", pair->key, pair->key_len);
     uint32_t bit = 1u << (spec - table->specs);
     struct json_token value = {
         .type = number_looks(pair->value, pair->value_len) ? JSON_NUMBER : JSON_STRING,
@@ -168,7 +169,7 @@ bool field_double(struct field *f, double min, double max, double *out)
 {
     double value;
     if (!json_double(f->value, &value) || value < min || value > max)
-        return field_refuse(f, "must be a number from %g to %g.", min, max);
+        return field_refuse(f, "must be a number from %.15g to %.15g.", min, max);
     *out = value;
     return true;
 }
@@ -209,9 +210,13 @@ bool field_time(struct field *f, int64_t *wall_ms)
 {
     const struct json_token *v = f->value;
     int64_t ms;
-    if (v->type != JSON_STRING || !time_parse_ms(v->str, v->len, &ms) || ms > TIME_MS_MAX ||
-        ms < -TIME_MS_MAX)
+    if (v->type != JSON_STRING || !time_parse_ms(v->str, v->len, &ms))
         return field_refuse(f, "must be an RFC 3339 time such as 2026-04-09T15:00:00Z.");
+    if (ms > TIME_MS_MAX || ms < -TIME_MS_MAX) {
+        char last[TIME_TEXT_MAX];
+        time_format_ms(TIME_MS_MAX, last);
+        return field_refuse(f, "is too far away: the last time this server keeps is %s.", last);
+    }
     *wall_ms = ms;
     return true;
 }

@@ -48,9 +48,18 @@ void lookup_delete(struct call *c)
     struct http_slice receipt = c->http->receipt;
     if (c->http->query_len > 0 && !call_query(c, &table, &cancel))
         return;
+    if (cancel && receipt.len > 0) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, "/cancel",
+                       "Give X-Receipt-Handle to acknowledge the message, or cancel=true to cancel "
+                       "it, not both.");
+        return;
+    }
     uint8_t role = receipt.len > 0 ? ROLE_CONSUME : ROLE_PRODUCE;
     if (c->token && (receipt.len > 0 || cancel) && !auth_allows(c->token, role, NULL)) {
-        call_refuse_as(c, STATUS_FORBIDDEN, NULL, NULL);
+        struct buf why = {0};
+        auth_explain(c->token, role, &why);
+        call_refuse_as(c, STATUS_FORBIDDEN, NULL, buf_cstr(&why));
+        buf_fini(&why);
         return;
     }
     if (receipt.len > 0) {

@@ -69,9 +69,13 @@ static bool enqueue_json(struct call *c, struct problem *p)
         return problem_set(p, STATUS_MALFORMED_JSON, "The body is empty; send a JSON object.");
     if (!json_parse(doc, req->body, req->body_len, MESSAGE_TOKENS_MAX))
         return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
-    return (req->query_len == 0 ||
-            fields_query(req->query, req->query_len, &c->api->scratch, &none, NULL, p)) &&
-           enqueue_from_json(doc, 0, &c->put.draft, p);
+    if (req->query_len > 0 &&
+        !fields_query(req->query, req->query_len, &c->api->scratch, &none, NULL, p)) {
+        if (p->status == STATUS_UNKNOWN_FIELD)
+            problem_set(p, p->status, "No query parameter is taken with JSON; put it in the body.");
+        return false;
+    }
+    return enqueue_from_json(doc, 0, &c->put.draft, p);
 }
 
 void messages_enqueue(struct call *c)
@@ -111,8 +115,8 @@ void messages_enqueue(struct call *c)
 static bool take_max(struct field *f, void *target)
 {
     struct call *c = target;
-    int64_t max;
-    if (!field_i64(f, 1, CLAIM_MAX, &max))
+    int64_t max = 1;
+    if (!field_null(f) && !field_i64(f, 1, CLAIM_MAX, &max))
         return false;
     c->request.max = (uint32_t)max;
     return true;
@@ -121,7 +125,7 @@ static bool take_max(struct field *f, void *target)
 static bool take_wait(struct field *f, void *target)
 {
     struct call *c = target;
-    return field_seconds(f, 0, WAIT_SECONDS_MAX, &c->request.wait_ms);
+    return field_null(f) || field_seconds(f, 0, WAIT_SECONDS_MAX, &c->request.wait_ms);
 }
 
 static bool take_min_priority(struct field *f, void *target)

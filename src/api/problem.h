@@ -12,7 +12,7 @@
 struct problem {
     enum status status;
     char field[96];   /* JSON pointer, or empty */
-    char detail[256]; /* sentences, or empty for the status's own advice */
+    char detail[512]; /* sentences, or empty for the status's own advice */
 };
 
 /* Sets status and detail; the field stays. Cut to fit, never inside a character. Returns false, so

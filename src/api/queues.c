@@ -137,7 +137,7 @@ static bool take_name(struct field *f, char out[QUEUE_NAME_MAX + 1])
     size_t len;
     if (!field_text(f, 0, QUEUE_NAME_MAX, &name, &len))
         return false;
-    if (len > 0 && !queue_name_valid(name, len))
+    if (!queue_prefix_valid(name, len))
         return field_refuse(f, "must be the name of a queue, or the start of one.");
     memcpy(out, name, len);
     out[len] = '\0';

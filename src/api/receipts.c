@@ -2,6 +2,8 @@
 #include "api/call.h"
 #include "api/encode.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The fields of nack, release and extend. */
@@ -17,7 +19,8 @@ struct settle_fields {
 static bool take_receipt(struct field *f, void *target)
 {
     struct settle_fields *s = target;
-    return field_text(f, 0, 256, &s->receipt, &s->receipt_len);
+    bool missing = field_null(f) || (f->value->type == JSON_STRING && f->value->len == 0);
+    return missing || field_text(f, 1, 256, &s->receipt, &s->receipt_len);
 }
 
 static bool take_delay(struct field *f, void *target)
@@ -35,7 +38,7 @@ static bool take_reason(struct field *f, void *target)
 static bool take_lease(struct field *f, void *target)
 {
     struct settle_fields *s = target;
-    return field_seconds(f, 0, LEASE_SECONDS_MAX, &s->lease_ms);
+    return field_null(f) || field_seconds(f, 0, LEASE_SECONDS_MAX, &s->lease_ms);
 }
 
 static const char never_valid[] =
@@ -159,11 +162,19 @@ void receipts_extend(struct call *c)
 /* Batches. */
 
 struct ack_batch {
-    uint32_t count;                   /* entries in the request */
-    uint32_t valid;                   /* of them, how many were handed to the engine */
-    enum status early[ACK_BATCH_MAX]; /* OK: it is an item */
+    uint32_t count;               /* entries in the request */
+    uint32_t valid;               /* of them, how many were handed to the engine */
+    struct buf errors;            /* the problems of the others, in order */
+    uint32_t ends[ACK_BATCH_MAX]; /* where in `errors` a problem ends; 0: it is an item */
     struct settle_item items[];
 };
+
+static void ack_batch_cleanup(struct call *c)
+{
+    struct ack_batch *b = c->extra;
+    if (b)
+        buf_fini(&b->errors);
+}
 
 static bool take_entry_id(struct field *f, void *target)
 {
@@ -179,7 +190,10 @@ static bool take_entry_receipt(struct field *f, void *target)
     return f->value->type == JSON_STRING || field_refuse(f, "must be a string.");
 }
 
-static enum status entry_read(const struct json_doc *doc, uint32_t at, struct settle_item *item)
+/* The entry at token `at`, which stands at `base` in the body. What was left out comes first: it is
+ * the caller's mistake, whatever the rest says. */
+static bool entry_read(const struct json_doc *doc, uint32_t at, const char *base,
+                       struct settle_item *item, struct problem *p)
 {
     static const struct field_spec specs[] = {
         FIELD("message_id", take_entry_id),
@@ -187,44 +201,70 @@ static enum status entry_read(const struct json_doc *doc, uint32_t at, struct se
     };
     static const struct field_table table = FIELD_TABLE(specs);
     const struct json_token *pair[2] = {NULL, NULL};
-    struct problem p = {0};
-    if (!fields_object(doc, at, "", &table, pair, &p))
-        return p.status;
-    if (!pair[0] || !message_id_parse(pair[0]->str, pair[0]->len, &item->id))
-        return STATUS_MESSAGE_NOT_FOUND;
+    if (!fields_object(doc, at, base, &table, pair, p))
+        return false;
+    problem_set_field(p, base, "message_id", 10);
+    if (!pair[0])
+        return problem_set(p, STATUS_INVALID_FIELD, "message_id is required.");
+    problem_set_field(p, base, "receipt_handle", 14);
     if (!pair[1] || pair[1]->len == 0)
-        return STATUS_RECEIPT_MISSING;
+        return problem_set(p, STATUS_RECEIPT_MISSING, "%s", "");
     if (!receipt_parse(pair[1]->str, pair[1]->len, item->receipt))
-        return STATUS_RECEIPT_EXPIRED;
+        return problem_set(p, STATUS_RECEIPT_EXPIRED, never_valid);
+    problem_set_field(p, base, "message_id", 10);
+    if (!message_id_parse(pair[0]->str, pair[0]->len, &item->id))
+        return problem_set(p, STATUS_MESSAGE_NOT_FOUND,
+                           "No message has such an id: it is not one this server gave.");
     item->status = STATUS_OK;
-    return STATUS_OK;
+    return true;
+}
+
+static void entry_add(struct ack_batch *b, const struct json_doc *doc, uint32_t at)
+{
+    struct problem p = {0};
+    char base[32];
+    snprintf(base, sizeof(base), "/receipts/%" PRIu32, b->count);
+    bool ok = entry_read(doc, at, base, &b->items[b->valid], &p);
+    if (ok)
+        b->valid++;
+    else
+        problem_put(&b->errors, &p);
+    b->ends[b->count++] = ok ? 0 : (uint32_t)b->errors.len;
+}
+
+static void item_put(struct call *c, const struct settle_item *item)
+{
+    struct buf *out = &c->out;
+    struct problem p;
+    buf_lit(out, "{\"message_id\":");
+    encode_id(out, &item->id);
+    if (item->status == STATUS_OK) {
+        buf_lit(out, ",\"state\":\"done\"}");
+        return;
+    }
+    call_problem(c, item->status, &p);
+    buf_lit(out, ",\"error\":");
+    problem_put(out, &p);
+    buf_putc(out, '}');
 }
 
 static void ack_batch_finish(struct call *c)
 {
     const struct ack_batch *b = c->extra;
     struct buf *out = &c->out;
-    uint32_t next = 0;
+    uint32_t next = 0, from = 0;
     buf_lit(out, "{\"results\":[");
     for (uint32_t i = 0; i < b->count; i++) {
-        enum status status = b->early[i];
-        buf_puts(out, i > 0 ? ",{" : "{");
-        if (status == STATUS_OK) {
-            const struct settle_item *item = &b->items[next++];
-            status = item->status;
-            buf_lit(out, "\"message_id\":");
-            encode_id(out, &item->id);
+        if (i > 0)
             buf_putc(out, ',');
-        }
-        if (status == STATUS_OK) {
-            buf_lit(out, "\"state\":\"done\"}");
+        if (b->ends[i] == 0) {
+            item_put(c, &b->items[next++]);
             continue;
         }
-        struct problem p;
-        call_problem(c, status, &p);
-        buf_lit(out, "\"error\":");
-        problem_put(out, &p);
+        buf_lit(out, "{\"error\":");
+        buf_put(out, b->errors.data + from, b->ends[i] - from);
         buf_putc(out, '}');
+        from = b->ends[i];
     }
     buf_lit(out, "]}");
     call_reply(c, 200);
@@ -237,11 +277,8 @@ static bool take_receipts(struct field *f, void *target)
     if (f->value->type != JSON_ARRAY || count == 0 || count > ACK_BATCH_MAX)
         return field_refuse(f, "must be an array of 1 to %d entries.", ACK_BATCH_MAX);
     struct ack_batch *b = mem_zalloc(sizeof(*b) + count * sizeof(b->items[0]));
-    for (uint32_t i = json_first(f->doc, f->at); i; i = json_next(f->doc, f->at, i)) {
-        enum status status = entry_read(f->doc, i, &b->items[b->valid]);
-        b->early[b->count++] = status;
-        b->valid += status == STATUS_OK;
-    }
+    for (uint32_t i = json_first(f->doc, f->at); i; i = json_next(f->doc, f->at, i))
+        entry_add(b, f->doc, i);
     *batch = b;
     return true;
 }
@@ -252,10 +289,13 @@ void receipts_batch(struct call *c)
     static const struct field_table table = FIELD_TABLE(specs);
     struct ack_batch *b = NULL;
     if (!call_body(c, &table, &b)) {
+        if (b)
+            buf_fini(&b->errors);
         free(b);
         return;
     }
     c->extra = b;
+    c->cleanup = ack_batch_cleanup;
     if (!b) {
         call_refuse_as(c, STATUS_INVALID_FIELD, "/receipts",
                        "receipts is required: an array of {message_id, receipt_handle}.");

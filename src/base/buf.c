@@ -59,7 +59,7 @@ void buf_put_i64(struct buf *b, int64_t value)
     buf_put_u64(b, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
-const char *buf_cstr(struct buf *b)
+char *buf_cstr(struct buf *b)
 {
     buf_reserve(b, 1);
     b->data[b->len] = '\0';

@@ -21,8 +21,7 @@ void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 void buf_vprintf(struct buf *b, const char *fmt, va_list args);
 void buf_put_u64(struct buf *b, uint64_t value); /* decimal digits */
 void buf_put_i64(struct buf *b, int64_t value);
-const char *
-buf_cstr(struct buf *b);       /* terminates without counting the NUL; valid until the next write */
+char *buf_cstr(struct buf *b); /* terminates without counting the NUL; valid until the next write */
 char *buf_take(struct buf *b); /* NUL-terminated memory changes owner; the buf is empty again */
 void buf_consume(struct buf *b, size_t n); /* drops n bytes from the front */
 

@@ -46,3 +46,14 @@ void log_event(enum log_level level, const char *message, const char *keys, ...)
     if (write(STDERR_FILENO, line, len) < 0)
         return;
 }
+
+char *log_plain(char *text)
+{
+    for (char *at = text; *at; at++) {
+        if (*at == '"')
+            *at = '\'';
+        else if ((unsigned char)*at < ' ')
+            *at = ' ';
+    }
+    return text;
+}

@@ -16,6 +16,9 @@ bool log_level_parse(const char *name, enum log_level *level); /* error, warn, i
 void log_event(enum log_level level, const char *message, const char *keys, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Foreign words inside quotes: their own quotes and line ends are changed in place. */
+char *log_plain(char *text);
+
 #define log_error(message, ...) log_event(LOG_ERROR, message, __VA_ARGS__)
 #define log_warn(message, ...)  log_event(LOG_WARN, message, __VA_ARGS__)
 #define log_info(message, ...)  log_event(LOG_INFO, message, __VA_ARGS__)

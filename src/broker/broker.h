@@ -83,7 +83,7 @@ struct request {
     /* Set by the broker. */
     enum status status;
     char field[64];   /* JSON pointer, or empty */
-    char detail[200]; /* one sentence, or empty */
+    char detail[320]; /* one sentence, or empty */
     bool created;
     bool urgent_waiting; /* EXTEND */
     uint64_t count;

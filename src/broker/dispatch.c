@@ -167,7 +167,7 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
         max_rank = levels_resolve(config, &r->priority);
     if (max_rank < 0) {
         shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
-                     "the queue has no such level; GET the queue to see its levels");
+                     "The queue has no such level; GET the queue to see its levels.");
         return;
     }
     struct work *w = work_new(s, r);

@@ -58,8 +58,10 @@ static void unlist(struct dispatcher *d)
 
 static void not_found(struct shard *s, struct request *r)
 {
-    shard_refuse(s, r, STATUS_QUEUE_NOT_FOUND, "",
-                 "no queue has this name; PUT /v1/queues/{queue} or a first enqueue creates it");
+    snprintf(r->detail, sizeof(r->detail),
+             "There is no queue \"%s\"; create it with PUT /v1/queues/%s%s", r->queue, r->queue,
+             s->broker->options.auto_create ? ", or enqueue to it." : ".");
+    shard_finish(s, r, STATUS_QUEUE_NOT_FOUND);
 }
 
 /* Requests that came while the queue was being created go on, or fail with it. */
@@ -112,11 +114,25 @@ static bool may_create(struct shard *s, struct request *r)
         return false;
     }
     if (o->max_queues && atomic_load(&s->broker->queue_count) >= o->max_queues) {
-        shard_refuse(s, r, STATUS_QUOTA_EXCEEDED, "",
-                     "the server has as many queues as max_queues allows; delete one or raise it");
+        shard_refuse(
+            s, r, STATUS_QUOTA_EXCEEDED, "",
+            "The server has as many queues as max_queues allows: delete one, or raise it.");
         return false;
     }
     return true;
+}
+
+/* A queue is not created for messages that it would refuse. */
+static bool any_fits(const struct queue_config *config, struct request *r)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < r->op.put.count; i++) {
+        struct put_item *item = &r->op.put.items[i];
+        bool fits = levels_resolve(config, &item->draft.priority) >= 0;
+        item->status = fits ? STATUS_OK : STATUS_UNKNOWN_PRIORITY;
+        any = any || fits;
+    }
+    return any;
 }
 
 void manage_create(struct shard *s, struct request *r)
@@ -126,6 +142,10 @@ void manage_create(struct shard *s, struct request *r)
     struct queue_config config;
     bool known = levels_profile(s->broker->options.default_profile, &config);
     assert(known);
+    if (r->kind == REQUEST_PUT && !any_fits(&config, r)) {
+        shard_finish(s, r, STATUS_OK);
+        return;
+    }
     if (r->kind == REQUEST_CONFIGURE) {
         enum status status = r->configure(r, &config, true);
         if (status) {
@@ -150,7 +170,7 @@ static void configure_done(struct engine_op *op)
     if (op->status == STATUS_LEVEL_IN_USE) {
         snprintf(r->field, sizeof(r->field), "/levels");
         snprintf(r->detail, sizeof(r->detail),
-                 "level \"%s\" still holds messages; keep it, or drain it first",
+                 "Level \"%s\" still holds messages: keep it, or drain it first.",
                  op->set.level_name);
     }
     if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
@@ -186,7 +206,8 @@ void manage_delete(struct dispatcher *d, struct request *r)
     const struct queue_view *v = &d->queue->view;
     if (!r->force && v->ready + v->scheduled + v->leased + v->dead > 0) {
         shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
-                     "purge it first, or add ?force=true to delete it with its messages");
+                     "Drain or purge it and its dead letters, or add ?force=true to delete it with "
+                     "all it holds.");
         return;
     }
     dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
@@ -277,7 +298,7 @@ void manage_portions(struct dispatcher *d, struct request *r)
         int rank = levels_resolve(&d->queue->config, &r->priority);
         if (rank < 0) {
             shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/priority",
-                         "the queue has no such level; GET the queue to see its levels");
+                         "The queue has no such level; GET the queue to see its levels.");
             return;
         }
         slot = d->queue->config.levels[rank].slot;

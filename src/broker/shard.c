@@ -232,13 +232,14 @@ static bool refused_early(struct shard *s, struct request *r)
     bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES;
     uint64_t busy = s->counters.under_way - s->counters.waiting;
     if (s->draining && !reads) {
-        shard_refuse(s, r, STATUS_DRAINING, "", "the server is shutting down; try another one");
+        shard_refuse(s, r, STATUS_DRAINING, "",
+                     "The server is shutting down; try again when it is back.");
         return true;
     }
     if (busy > s->broker->options.inbox_max && !reads && busy > inbox_limit(s, r)) {
         s->counters.refused_overloaded++;
         shard_refuse(s, r, STATUS_OVERLOADED, "",
-                     "too many requests are under way; try again in a moment");
+                     "Too many requests are under way; try again in a moment.");
         return true;
     }
     return false;
@@ -246,6 +247,10 @@ static bool refused_early(struct shard *s, struct request *r)
 
 void shard_take(struct shard *s, struct request *r)
 {
+    if (!s->now_fresh) {
+        s->now = clock_now();
+        s->now_fresh = true;
+    }
     r->shard = s;
     r->dispatcher = NULL;
     r->work = NULL;
@@ -364,6 +369,7 @@ static void turn(struct shard *s)
         return;
     s->in_turn = true;
     s->now = clock_now();
+    s->now_fresh = true;
     run_timers(s);
     sweep(s);
     alerts_check(s);
@@ -378,6 +384,7 @@ static void turn(struct shard *s)
     publish(s);
     check_drained(s);
     s->in_turn = false;
+    s->now_fresh = false;
 }
 
 static void on_check(uv_check_t *check)

@@ -71,6 +71,7 @@ struct shard {
     struct alert_list alerts;
     uint64_t next_ticket;
     struct instant now;
+    bool now_fresh; /* read since the last turn */
     struct engine_op sweep;
     bool sweeping;
     bool sweep_again;

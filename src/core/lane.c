@@ -56,19 +56,35 @@ void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
     l->tail_clock_ms = wall_ms;
 }
 
-struct message *lane_last(const struct lane *l)
+#define WALK_MAX 64
+
+/* The last of a set that is as it was born, not looking further back than is cheap. */
+static struct message *last_born(const struct order *set)
 {
-    struct order_node *r = order_last(&l->ready), *s = order_last(&l->scheduled);
-    struct order_node *last = r;
-    if (!r || (s && (s->key > r->key || (s->key == r->key && s->tie > r->tie))))
-        last = s;
-    return last ? container_of(last, struct message, node) : NULL;
+    struct order_node *n = order_last(set);
+    for (int i = 0; n && i < WALK_MAX; i++, n = order_prev(set, n)) {
+        struct message *m = container_of(n, struct message, node);
+        if (!m->touched)
+            return m;
+    }
+    return NULL;
 }
 
-/* A tail begins behind everything the lane has in memory. */
+struct message *lane_last_born(const struct lane *l)
+{
+    struct message *r = last_born(&l->ready), *s = last_born(&l->scheduled);
+    if (!r || !s)
+        return r ? r : s;
+    bool later =
+        s->ready_ms != r->ready_ms ? s->ready_ms > r->ready_ms : message_seq(s) > message_seq(r);
+    return later ? s : r;
+}
+
+/* A tail begins behind what the lane has in memory; what was moved to a later place does not count,
+ * or one message with a delay would keep all that come after it in memory. */
 static void begin_tail(struct lane *l)
 {
-    const struct message *last = lane_last(l);
+    const struct message *last = lane_last_born(l);
     l->bound_ms = last ? last->ready_ms : INT64_MIN;
     l->bound_seq = last ? message_seq(last) : 0;
 }

@@ -251,6 +251,13 @@ static bool full(const struct queue *q, const struct draft *d)
            (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
 }
 
+/* Larger by itself than all the queue may hold: waiting would not help. */
+static bool never_fits(const struct queue *q, const struct draft *d)
+{
+    return q->config->max_bytes &&
+           (uint64_t)d->payload_len + d->metadata_len > q->config->max_bytes;
+}
+
 static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
 {
     struct message *m = message_new((*q->next_seq)++);
@@ -290,10 +297,15 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
         item->enqueued_ms = hit.enqueued_ms;
         return;
     }
-    if (full(q, d)) {
-        item->status = STATUS_QUEUE_FULL;
+    if (never_fits(q, d) || full(q, d)) {
+        item->status = never_fits(q, d) ? STATUS_PAYLOAD_TOO_LARGE : STATUS_QUEUE_FULL;
         return;
     }
+    /* Before anything is done for this message: counting what is due in the tail may commit a
+     * group. */
+    uint8_t slot = q->config->levels[rank].slot;
+    if (lane_has_tail(&q->lanes[slot]))
+        queue_tail_advance(q, slot, order_time(q, now));
     struct message *m = from_draft(q, d, rank, now);
     item->status = STATUS_OK;
     item->id = message_identity(m, q->id);

@@ -169,8 +169,8 @@ void queue_tail_take(struct queue *q, const struct message *m);
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
 bool lane_has_tail(const struct lane *l);
-bool lane_head_known(const struct lane *l);      /* no refill is needed to claim from it */
-struct message *lane_last(const struct lane *l); /* of those in memory; NULL when none */
+bool lane_head_known(const struct lane *l);           /* no refill is needed to claim from it */
+struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
 
 void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms);
 struct delivery *message_delivery(struct message *m); /* made when missing */

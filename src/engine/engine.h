@@ -81,8 +81,9 @@ enum engine_verb {
     /* Everything in it goes too. The caller submits nothing more for this queue. */
     ENGINE_QUEUE_DELETE,
     /* Stores the drafts of put.items. Per item: OK with the id (deduplicated set when an earlier
-     * message had the key: then that one's id), QUEUE_FULL, UNKNOWN_PRIORITY, STORAGE_FULL. The
-     * body of a stored draft is taken (draft.body is NULL then). */
+     * message had the key: then that one's id), QUEUE_FULL, PAYLOAD_TOO_LARGE (for this queue),
+     * UNKNOWN_PRIORITY, STORAGE_FULL. The body of a stored draft is taken (draft.body is NULL
+     * then). */
     ENGINE_PUT,
     /* Leases up to claim.plan->want messages by the plan; visit shows each. Each counts an attempt.
      */

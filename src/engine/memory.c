@@ -37,12 +37,10 @@ static void queue_set(struct memory *m, struct engine_op *op)
 }
 
 /* The name is free at once; the struct goes when the op is reported. */
-static void queue_delete(struct memory *m, struct engine_op *op)
+static void queue_delete(struct engine_op *op)
 {
-    struct resident_queue *rq = resident_queue_of(op->queue);
     op->status = STATUS_OK;
-    map_remove(&m->r.queues, rq->face.name, strlen(rq->face.name));
-    rq->deleted = true;
+    resident_queue_retire(resident_queue_of(op->queue));
 }
 
 static void submit(struct engine *e, struct engine_op *op, struct instant now)
@@ -51,7 +49,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     if (op->verb == ENGINE_QUEUE_SET)
         queue_set(m, op);
     else if (op->verb == ENGINE_QUEUE_DELETE)
-        queue_delete(m, op);
+        queue_delete(op);
     else
         resident_apply(&m->r, op, now);
     *m->done_last = op;

@@ -79,15 +79,21 @@ static void undirty(struct resident *r, struct resident_queue *rq)
     }
 }
 
-void resident_queue_free(struct resident_queue *rq)
+void resident_queue_retire(struct resident_queue *rq)
 {
     struct resident *r = rq->engine;
-    if (rq->dirty)
-        undirty(r, rq);
     due_set(&r->wall, rq->due_wall, INT64_MAX);
     due_set(&r->mono, rq->due_mono, INT64_MAX);
+    map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
+    rq->deleted = true;
+}
+
+void resident_queue_free(struct resident_queue *rq)
+{
+    if (rq->dirty)
+        undirty(rq->engine, rq);
     if (!rq->deleted)
-        map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
+        resident_queue_retire(rq);
     queue_fini(&rq->core);
     free(rq->due_wall);
     free(rq->due_mono);
@@ -106,6 +112,8 @@ void resident_touch(struct resident_queue *rq)
 static void retime(struct resident_queue *rq)
 {
     int64_t wall, mono;
+    if (rq->deleted)
+        return;
     queue_due(&rq->core, &wall, &mono);
     due_set(&rq->engine->wall, rq->due_wall, wall);
     due_set(&rq->engine->mono, rq->due_mono, mono);
@@ -260,6 +268,9 @@ static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t fro
 {
     uint64_t seq = from;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
+        /* A store lists these itself: whether they are in memory changes from page to page. */
+        if (m->cold && !m->touched && message_pending(m))
+            continue;
         if (op->list.found == op->list.limit)
             return true;
         show(rq, op, m, now);

@@ -37,6 +37,8 @@ void resident_fini(struct resident *r);
 
 struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,
                                           const struct queue_config *config);
+void resident_queue_retire(
+    struct resident_queue *rq);                      /* its name is free, time does nothing to it */
 void resident_queue_free(struct resident_queue *rq); /* out of the map and the timers, too */
 
 static inline struct resident_queue *resident_queue_of(struct engine_queue *q)

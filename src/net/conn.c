@@ -162,6 +162,15 @@ void conn_refuse(struct conn *c, enum status status, const char *detail)
     buf_fini(&body);
 }
 
+/* The number is the path's own, so the sentence is made each time. */
+static const char *too_large(struct conn *c)
+{
+    struct http_server *s = c->server;
+    snprintf(s->too_large, sizeof(s->too_large), "A body on this path has at most %zu bytes.",
+             c->body_max);
+    return s->too_large;
+}
+
 /* The head is whole: settles how much body may follow. */
 static enum status head_begin(struct conn *c, const char *data, const char **why)
 {
@@ -177,7 +186,7 @@ static enum status head_begin(struct conn *c, const char *data, const char **why
         return STATUS_OK;
     c->body_max = s->hooks.body_limit(s->hooks.ctx, head->verb, head->path.data, head->path.len);
     if (c->content_length > c->body_max) {
-        *why = "The body is larger than this path takes.";
+        *why = too_large(c);
         return STATUS_PAYLOAD_TOO_LARGE;
     }
     c->continue_due = head->expect_continue;
@@ -228,6 +237,8 @@ static enum status body_take(struct conn *c, char *data, size_t *len, size_t *en
     size_t made;
     enum status status =
         parse_chunks(&c->chunks, data + at, *len - at, c->body_max, &used, &made, why);
+    if (status == STATUS_PAYLOAD_TOO_LARGE)
+        *why = too_large(c);
     *whole = c->chunks.done;
     *end = at + used;
     if (!*whole)

@@ -119,8 +119,9 @@ struct http_server {
     struct parse_head head; /* of the request whose handler is being called */
     char id_prefix[9];      /* eight random digits and a dash, not terminated */
     uint64_t id_count;
-    char date[48];   /* the whole header line */
-    uint64_t date_s; /* loop time for which it holds */
+    char too_large[80]; /* the sentence of the refusal in hand */
+    char date[48];      /* the whole header line */
+    uint64_t date_s;    /* loop time for which it holds */
     char input[CONN_READ_SIZE];
 };
 

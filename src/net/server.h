@@ -112,25 +112,25 @@ struct http_limits http_limits_default(void); /* from base/limits.h */
 
 /* Everything counts up but connections_open, requests_open and buffer_bytes. */
 #define HTTP_COUNTERS(X)                                                                           \
-    X(connections_open, "connections open now")                                                    \
-    X(connections_accepted, "connections taken")                                                   \
-    X(connections_refused, "connections turned away at the limit or for want of descriptors")      \
-    X(requests_open, "requests handed to the handler and not yet answered")                        \
-    X(buffer_bytes, "bytes held in connections' buffers now")                                      \
-    X(requests, "requests handed to the handler")                                                  \
-    X(bytes_in, "bytes received")                                                                  \
-    X(bytes_out, "bytes sent")                                                                     \
-    X(timeouts_head, "connections closed because a request head took too long")                    \
-    X(timeouts_body, "connections closed because a request body came too slowly")                  \
-    X(timeouts_idle, "connections closed because nothing was asked")                               \
-    X(timeouts_write, "connections closed because the peer did not read")                          \
-    X(parse_errors, "requests refused as malformed or too large")                                  \
-    X(hangups, "requests whose peer left before the answer")                                       \
-    X(output_overflows, "connections closed because too much was unsent")                          \
-    X(responses_2xx, "answers of success")                                                         \
-    X(responses_3xx, "answers of redirection")                                                     \
-    X(responses_4xx, "answers of refusal")                                                         \
-    X(responses_5xx, "answers of failure")
+    X(connections_open, "Connections open now.")                                                   \
+    X(connections_accepted, "Connections taken.")                                                  \
+    X(connections_refused, "Connections turned away at the limit or for want of descriptors.")     \
+    X(requests_open, "Requests handed to the handler and not yet answered.")                       \
+    X(buffer_bytes, "Bytes held in connections' buffers now.")                                     \
+    X(requests, "Requests handed to the handler.")                                                 \
+    X(bytes_in, "Bytes received.")                                                                 \
+    X(bytes_out, "Bytes sent.")                                                                    \
+    X(timeouts_head, "Connections closed because a request head took too long.")                   \
+    X(timeouts_body, "Connections closed because a request body came too slowly.")                 \
+    X(timeouts_idle, "Connections closed because nothing was asked.")                              \
+    X(timeouts_write, "Connections closed because the peer did not read.")                         \
+    X(parse_errors, "Requests refused as malformed or too large.")                                 \
+    X(hangups, "Requests whose peer left before the answer.")                                      \
+    X(output_overflows, "Connections closed because too much was unsent.")                         \
+    X(responses_2xx, "Answers of success.")                                                        \
+    X(responses_3xx, "Answers of redirection.")                                                    \
+    X(responses_4xx, "Answers of refusal.")                                                        \
+    X(responses_5xx, "Answers of failure.")
 
 struct http_counters {
 #define X(name, meaning) uint64_t name;

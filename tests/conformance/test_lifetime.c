@@ -313,6 +313,8 @@ static void bytes_are_limited(void **state)
     restart();
     assert_int_equal(view(Q)->bytes, 7);
     assert_int_equal(put_spec(Q, (struct spec){.payload = "1234"}).status, STATUS_QUEUE_FULL);
+    struct put_item never = put_spec(Q, (struct spec){.payload = "12345678901"});
+    assert_int_equal(never.status, STATUS_PAYLOAD_TOO_LARGE); /* alone, it is too much already */
     put(Q, "123", 0);
     assert_int_equal(view(Q)->bytes, 10);
     struct shown a = claim_one(Q);

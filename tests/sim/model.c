@@ -95,6 +95,8 @@ enum status model_put(struct model_queue *q, const struct model_draft *d, struct
         q->totals.deduplicated++;
         return STATUS_OK;
     }
+    if (q->config.max_bytes && d->bytes > q->config.max_bytes)
+        return STATUS_PAYLOAD_TOO_LARGE;
     if (full(q, d->bytes))
         return STATUS_QUEUE_FULL;
 

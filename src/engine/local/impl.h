@@ -81,7 +81,10 @@ struct local {
     struct resident r; /* first */
     struct local_shared *shared;
     uint32_t shard;
-    struct instant now;  /* of the present op */
+    struct instant now; /* of the present op */
+    /* The queue it works on: should its group be closed before it is done, the counters of what it
+     * did so far go with that group, and those of the rest with the next. */
+    struct resident_queue *present;
     struct group *open;  /* being filled */
     struct group *spare; /* used before, to be used again: their batches have room already */
     struct local_queue *pending;

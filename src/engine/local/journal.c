@@ -390,8 +390,13 @@ void journal_release(struct local *l, uint64_t group)
 
 void journal_settle(struct local *l, uint64_t up_to)
 {
-    if (l->open && up_to >= l->open->number)
+    if (l->open && up_to >= l->open->number) {
+        if (l->present)
+            resident_touch(l->present);
         journal_close(l);
+        if (l->present)
+            resident_touch(l->present);
+    }
     commit_wait(l->shared->commit, l->shard, up_to);
     /* At once, not when the group is reported: a copy in limbo must not outlive what is done to the
      * message in the store from here on. */

@@ -107,8 +107,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
         store_delete_prefix(l->shared->store, journal_batch(l), all[i].family, &k);
     }
     write_next_queue(l);
-    map_remove(&l->r.queues, rq->face.name, strlen(rq->face.name));
-    rq->deleted = true;
+    resident_queue_retire(rq);
 }
 
 /* The engine */
@@ -116,12 +115,15 @@ static void queue_delete(struct local *l, struct engine_op *op)
 static void apply(struct local *l, struct engine_op *op, struct instant now)
 {
     struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
+    l->present = lq ? lq->rq : NULL;
     switch (op->verb) {
     case ENGINE_QUEUE_SET:
         queue_set(l, op);
+        l->present = NULL;
         return;
     case ENGINE_QUEUE_DELETE:
         queue_delete(l, op);
+        l->present = NULL;
         return;
     case ENGINE_LIST:
         op->status = STATUS_OK;
@@ -149,7 +151,21 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
     if (lq) {
         tail_dismiss_guests(lq);
         tail_top_up(lq->rq, now);
+        resident_touch(lq->rq);
     }
+    l->present = NULL;
+}
+
+static void before_sweep(struct resident_queue *rq, uint32_t max, struct instant now)
+{
+    local_queue_of(&rq->core)->local->present = rq;
+    tail_expire(rq, max, now);
+}
+
+static void after_sweep(struct resident_queue *rq, struct instant now)
+{
+    tail_top_up(rq, now);
+    local_queue_of(&rq->core)->local->present = NULL;
 }
 
 static void refuse_puts(struct engine_op *op, enum status status)
@@ -298,8 +314,8 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
     for (uint32_t i = 0; i < shard_count; i++) {
         struct local *l = locals[i] = mem_zalloc(sizeof(*l));
         resident_init(&l->r, &local_ops);
-        l->r.before_sweep = tail_expire;
-        l->r.after_sweep = tail_top_up;
+        l->r.before_sweep = before_sweep;
+        l->r.after_sweep = after_sweep;
         l->shared = shared;
         l->shard = i;
         shards[i] = &l->r.base;

@@ -18,9 +18,8 @@ static bool in_memory(struct queue *q, uint64_t seq)
 }
 
 /* Residency: the urgent third of the levels may use all of the limit, the rest half of it. */
-bool tail_admit(struct queue *q, uint8_t slot)
+static bool has_room(const struct local *l, const struct queue *q, uint8_t slot)
 {
-    const struct local *l = local_behind(q);
     const struct lane *lane = &q->lanes[slot];
     if (lane->ready.count + lane->scheduled.count < l->shared->window)
         return true;
@@ -28,6 +27,16 @@ bool tail_admit(struct queue *q, uint8_t slot)
     bool urgent = rank * 3 < q->config->level_count;
     uint64_t limit = urgent ? l->shared->memory_limit : l->shared->memory_limit / 2;
     return l->r.base.counters.resident_bytes < limit;
+}
+
+bool tail_admit(struct queue *q, uint8_t slot)
+{
+    struct local *l = local_behind(q);
+    bool room = has_room(l, q, slot);
+    /* A tail begins, and with it a bound: behind it there may be records on their way out. */
+    if (!room && l->cold_group > l->refill_group)
+        l->refill_group = l->cold_group;
+    return room;
 }
 
 /* Limbo */
@@ -204,7 +213,7 @@ static void spill_last(struct queue *q, struct message *m)
         journal_delete_hot(l, q, m);
     queue_detach(q, m);
     queue_tail_add(q, m);
-    const struct message *last = lane_last(lane);
+    const struct message *last = lane_last_born(lane);
     if (!had_tail || (last && lane_within_bound(lane, last->ready_ms, message_seq(last)))) {
         lane->bound_ms = last ? last->ready_ms : INT64_MIN;
         lane->bound_seq = last ? message_seq(last) : 0;
@@ -226,10 +235,10 @@ void tail_spill(struct queue *q, uint8_t slot)
     const struct lane *lane = &q->lanes[slot];
     uint64_t limit = l->shared->memory_limit + l->shared->memory_limit / 4;
     for (int i = 0; i < 2; i++) {
-        struct message *m = lane_last(lane);
+        struct message *m = lane_last_born(lane);
         /* Scheduled, but within what the tail counts as ready: the clock was set back. */
         bool stays = m && m->state == MESSAGE_SCHEDULED && m->ready_ms <= lane->tail_clock_ms;
-        if (l->r.base.counters.resident_bytes <= limit || !m || m->touched || stays ||
+        if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
         spill_last(q, m);
@@ -422,6 +431,22 @@ static bool cursor_valid(const struct list_cursor *c)
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
 
+/* Every message that is as it was born; the others are listed by what is in memory. */
+static struct message *list_message(struct queue *q, const struct store_iter *it,
+                                    struct message_id *id)
+{
+    size_t key_len, value_len;
+    const char *key = store_iter_key(it, &key_len);
+    const char *value = store_iter_value(it, &value_len);
+    if (!key_parse_message(key, key_len, id)) {
+        journal_damage(local_behind(q), "a key in the store does not decode");
+        return NULL;
+    }
+    const struct message *m = seqmap_get(&q->messages, id->seq);
+    bool changed = m && (m->touched || !message_pending(m));
+    return changed ? NULL : decode_cold(q, value, value_len, id);
+}
+
 void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now)
 {
     struct queue *q = &lq->rq->core;
@@ -441,7 +466,7 @@ void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now)
     struct store_iter *it = walk_from(lq, &op->list.next);
     for (; store_iter_valid(it) && !op->list.more; store_iter_next(it)) {
         struct message_id id;
-        struct message *m = iter_message(q, it, &id);
+        struct message *m = list_message(q, it, &id);
         if (!m)
             continue;
         if (op->list.found == op->list.limit) {
