@@ -209,12 +209,13 @@ static bool entry_read(const struct json_doc *doc, uint32_t at, const char *base
     problem_set_field(p, base, "receipt_handle", 14);
     if (!pair[1] || pair[1]->len == 0)
         return problem_set(p, STATUS_RECEIPT_MISSING, "%s", "");
-    if (!receipt_parse(pair[1]->str, pair[1]->len, item->receipt))
-        return problem_set(p, STATUS_RECEIPT_EXPIRED, never_valid);
-    problem_set_field(p, base, "message_id", 10);
-    if (!message_id_parse(pair[0]->str, pair[0]->len, &item->id))
+    if (!message_id_parse(pair[0]->str, pair[0]->len, &item->id)) {
+        problem_set_field(p, base, "message_id", 10);
         return problem_set(p, STATUS_MESSAGE_NOT_FOUND,
                            "No message has such an id: it is not one this server gave.");
+    }
+    if (!receipt_parse(pair[1]->str, pair[1]->len, item->receipt))
+        return problem_set(p, STATUS_RECEIPT_EXPIRED, "%s", never_valid);
     item->status = STATUS_OK;
     return true;
 }

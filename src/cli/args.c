@@ -148,6 +148,25 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
+/* The name of the operand at this place: the words of the usage in capitals that stand outside of
+ * brackets. */
+static int refuse_missing(const struct arg_spec *spec, int place)
+{
+    const char *word = spec->usage;
+    for (;;) {
+        size_t len = strcspn(word, " ");
+        bool named = word[0] >= 'A' && word[0] <= 'Z';
+        if (named && place-- == 0)
+            return args_refuse(spec, "%.*s is missing", (int)len, word);
+        int open = 0; /* a bracket may hold several words */
+        for (; *word && (*word != ' ' || open > 0); word++)
+            open += (*word == '[') - (*word == ']');
+        if (*word == '\0')
+            return args_refuse(spec, "an operand is missing");
+        word++;
+    }
+}
+
 int args_parse(const struct arg_spec *spec, int argc, char **argv, struct operands *operands)
 {
     *operands = (struct operands){.items = argv + 1, .after_dashes = -1};
@@ -170,7 +189,7 @@ int args_parse(const struct arg_spec *spec, int argc, char **argv, struct operan
     if (operands->after_dashes < 0)
         operands->after_dashes = operands->count;
     if (operands->count < spec->operands_min)
-        return args_refuse(spec, "something is missing");
+        return refuse_missing(spec, operands->count);
     if (spec->operands_max >= 0 && operands->count > spec->operands_max)
         return args_refuse(spec, "\"%s\" is one too many", operands->items[spec->operands_max]);
     return ARGS_GO;

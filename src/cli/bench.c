@@ -33,7 +33,7 @@ static const char examples[] = "  triage bench --mix enqueue --connections 256\n
 
 /* The command line as it was given; ARG_UNSET where it says nothing. */
 struct bench_args {
-    const char *target, *mix, *queue, *priorities;
+    const char *target, *token, *mix, *queue, *priorities;
     int64_t connections, pipeline, batch, payload, queues, delay_ms, rate, count, pid, refill;
     int64_t duration_ms, warmup_ms;
     bool no_ack, json;
@@ -116,6 +116,7 @@ static void defaults_apply(struct bench_args *a)
 
 static void config_fill(struct loadgen_config *config, const struct bench_args *a)
 {
+    config->token = a->token;
     config->queue = a->queue;
     config->connections = (uint32_t)a->connections;
     config->pipeline = (uint32_t)a->pipeline;
@@ -170,7 +171,7 @@ static int config_run(const struct loadgen_config *config, bool json)
     bench_progress_clear(&progress);
     if (!done) {
         cli_complain("%s", report->error);
-        status = CLI_UNREACHED;
+        status = bench_report_refused(report) > 0 ? CLI_REFUSED : CLI_UNREACHED;
     } else {
         (json ? bench_report_json : bench_report_text)(config, report);
         if (report->completed == 0 && bench_report_refused(report) > 0)
@@ -204,6 +205,7 @@ int cmd_bench(int argc, char **argv, const struct cli *cli)
 {
     struct bench_args a = {
         .target = cli->server,
+        .token = cli->token,
         .mix = "mixed",
         .queue = "bench",
         .priorities = "0-9",

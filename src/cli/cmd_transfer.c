@@ -255,8 +255,9 @@ struct export
     bool dead;
     FILE *to;
     struct call call;
-    struct buf lines; /* of one page */
-    struct buf after; /* cursor of the next page, terminated; empty at the end */
+    struct json_doc line; /* in hand */
+    struct buf lines;     /* of one page */
+    struct buf after;     /* cursor of the next page, terminated; empty at the end */
     struct progress progress;
     int64_t bytes, messages;
 };
@@ -279,12 +280,26 @@ static void export_dead_page(struct export *ex)
         buf_put(&ex->after, next->str, next->len);
 }
 
+static bool line_is_dead(struct export *ex, const char *line, size_t len)
+{
+    return json_parse(&ex->line, line, len, LINE_TOKENS_MAX) &&
+           json_is(json_get(&ex->line, 0, "state"), "dead");
+}
+
+/* The server's lines without the dead letters: an import would make them ready again. */
 static void export_live_page(struct export *ex)
 {
     const struct buf *answer = &ex->call.answer;
-    buf_put(&ex->lines, answer->data, answer->len);
-    for (size_t i = 0; i < answer->len; i++)
-        ex->messages += answer->data[i] == '\n';
+    const char *line = answer->data, *end = line + answer->len;
+    while (line < end) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        const char *next = stop ? stop + 1 : end;
+        if (!line_is_dead(ex, line, (size_t)(next - line))) {
+            buf_put(&ex->lines, line, (size_t)(next - line));
+            ex->messages++;
+        }
+        line = next;
+    }
     buf_put(&ex->after, ex->call.cursor.data, ex->call.cursor.len);
 }
 
@@ -319,12 +334,14 @@ static int export_run(const struct cli *cli, const char *queue, bool dead, FILE 
     struct export ex = {.cli = cli, .queue = queue, .dead = dead, .to = to};
     int status;
     call_init(&ex.call);
+    json_init(&ex.line);
     progress_init(&ex.progress, !isatty(fileno(to)), 0);
     do {
         status = export_page(&ex);
     } while (status == CLI_DONE && ex.after.len > 0);
     progress_wipe(&ex.progress);
     call_fini(&ex.call);
+    json_fini(&ex.line);
     buf_fini(&ex.lines);
     buf_fini(&ex.after);
     return status;
@@ -341,8 +358,9 @@ int cmd_export(int argc, char **argv, const struct cli *cli)
     };
     const struct arg_spec spec = {
         "export QUEUE [--dead] [--output PATH]",
-        "Writes the messages of a queue as NDJSON, for backups and for import: scheduled, ready,\n"
-        "leased and dead ones. Claims nothing. Imported, dead letters are ready again.",
+        "Writes the messages of a queue as NDJSON, for backups and for import: scheduled, ready\n"
+        "and leased ones. Claims nothing. Dead letters are left out; with --dead they alone are\n"
+        "written, and an import of them makes them ready again.",
         "  triage export mail > backup.ndjson\n"
         "  triage export mail --dead | jq -r .reason | sort | uniq -c\n",
         options,

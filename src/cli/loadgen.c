@@ -149,7 +149,7 @@ static bool run_setup(struct loadgen_run *run)
     int fd = loadgen_connect(config, report->error, sizeof(report->error));
     if (fd < 0)
         return false;
-    bool ready = config->driver->setup(run->state, fd, report->error);
+    bool ready = config->driver->setup(run->state, fd, report);
     close(fd);
     return ready;
 }

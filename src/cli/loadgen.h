@@ -38,11 +38,14 @@ enum loadgen_mix {
 extern const char *const loadgen_op_names[LOADGEN_OP_COUNT];
 extern const char *const loadgen_mix_names[LOADGEN_MIX_COUNT];
 
+struct loadgen_report;
+
 struct loadgen_config {
     const struct loadgen_driver *driver;
     char host[256];
     char port[8];
     const char *path;  /* of the URL, "/" when it has none */
+    const char *token; /* of a Triage server; NULL: none */
     const char *queue; /* name, or prefix of the names when there are several queues */
     enum loadgen_mix mix;
     uint32_t connections;
@@ -106,8 +109,9 @@ struct loadgen_driver {
     void *(*open)(const struct loadgen_config *config); /* builds the requests; borrows config */
     void (*close)(void *state);
 
-    /* Once for a run: create queues, load scripts. May be NULL. */
-    bool (*setup)(void *state, int fd, char error[LOADGEN_ERROR_MAX]);
+    /* Once for a run: create queues, load scripts. On failure report->error says why, and a refusal
+     * is counted in report->refused. May be NULL. */
+    bool (*setup)(void *state, int fd, struct loadgen_report *report);
     /* For each new connection, which will work on `queue` only. May be NULL. */
     bool (*greet)(void *state, int fd, uint32_t queue, char error[LOADGEN_ERROR_MAX]);
     /* How many consumers wait on the first queue, -1 when the server does not say. May be NULL. */

@@ -9,13 +9,17 @@
 #endif
 #include "cli/loadgen_http.h"
 
+#include "base/json.h"
 #include "base/mem.h"
+#include "cli/client.h"
 #include "cli/loadgen.h"
 #include "cli/loadgen_net.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+
+#define PROBLEM_TOKENS_MAX 64
 
 struct http {
     const struct loadgen_config *config;
@@ -76,11 +80,18 @@ size_t loadgen_http_complete(const char *data, size_t len)
     return loadgen_http_decode(data, len, &answer);
 }
 
+static void token_put(struct buf *out, const struct loadgen_config *config)
+{
+    if (config->token)
+        buf_printf(out, "Authorization: Bearer %s\r\n", config->token);
+}
+
 static void request_put(struct buf *out, const struct loadgen_config *config, const char *method,
                         const struct buf *path, const char *suffix)
 {
     buf_printf(out, "%s %.*s%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\n",
                method, (int)path->len, path->data, suffix, config->host, config->port);
+    token_put(out, config);
 }
 
 static void body_put(struct buf *out, const struct buf *body)
@@ -179,7 +190,24 @@ static void http_close(void *state)
     free(h);
 }
 
-static bool queue_create(struct http *h, int fd, uint32_t queue, char error[LOADGEN_ERROR_MAX])
+/* In the form in which every command complains. */
+static void refusal_take(const struct loadgen_http_answer *answer, struct loadgen_report *report)
+{
+    struct json_doc doc;
+    struct buf text = {0};
+    json_init(&doc);
+    buf_lit(&text, "cannot create the queue: ");
+    if (json_parse(&doc, answer->body, answer->body_len, PROBLEM_TOKENS_MAX))
+        problem_print(&doc, 0, answer->status, &text);
+    else
+        buf_printf(&text, "status %d", answer->status);
+    snprintf(report->error, LOADGEN_ERROR_MAX, "%s", buf_cstr(&text));
+    report->refused[answer->status < LOADGEN_STATUS_MAX ? answer->status : 0]++;
+    json_fini(&doc);
+    buf_fini(&text);
+}
+
+static bool queue_create(struct http *h, int fd, uint32_t queue, struct loadgen_report *report)
 {
     struct buf request = {0}, reply = {0};
     struct loadgen_http_answer answer = {0};
@@ -190,10 +218,9 @@ static bool queue_create(struct http *h, int fd, uint32_t queue, char error[LOAD
         loadgen_http_decode(reply.data, reply.len, &answer);
     bool created = answered && answer.status / 100 == 2;
     if (!answered)
-        snprintf(error, LOADGEN_ERROR_MAX, "the server does not answer in HTTP");
+        snprintf(report->error, LOADGEN_ERROR_MAX, "the server does not answer in HTTP");
     else if (!created)
-        snprintf(error, LOADGEN_ERROR_MAX, "cannot create the queue: status %d, %.*s",
-                 answer.status, (int)(answer.body_len < 200 ? answer.body_len : 200), answer.body);
+        refusal_take(&answer, report);
     buf_fini(&request);
     buf_fini(&reply);
     return created;
@@ -201,11 +228,11 @@ static bool queue_create(struct http *h, int fd, uint32_t queue, char error[LOAD
 
 /* A claim of a queue that does not exist is refused, so every queue is made first. An empty
  * configuration changes nothing of one that is there. */
-static bool http_setup(void *state, int fd, char error[LOADGEN_ERROR_MAX])
+static bool http_setup(void *state, int fd, struct loadgen_report *report)
 {
     struct http *h = state;
     for (uint32_t q = 0; q < h->config->queue_count; q++) {
-        if (!queue_create(h, fd, q, error))
+        if (!queue_create(h, fd, q, report))
             return false;
     }
     return true;
@@ -238,7 +265,9 @@ static void delete_put(struct http *h, const struct loadgen_slot *slot, struct b
     buf_put(out, path->data, path->len);
     buf_lit(out, "/messages/");
     buf_put(out, lease->id, lease->id_len);
-    buf_lit(out, " HTTP/1.1\r\nHost: triage\r\nX-Receipt-Handle: ");
+    buf_lit(out, " HTTP/1.1\r\nHost: triage\r\n");
+    token_put(out, h->config);
+    buf_lit(out, "X-Receipt-Handle: ");
     buf_put(out, lease->receipt, lease->receipt_len);
     buf_lit(out, "\r\n\r\n");
 }

@@ -138,7 +138,7 @@ static void call_build(struct redis *r, uint32_t queue, uint32_t op)
     bulk_put(call, r->names[queue].data, r->names[queue].len);
 }
 
-static bool redis_setup(void *state, int fd, char error[LOADGEN_ERROR_MAX])
+static bool redis_setup(void *state, int fd, struct loadgen_report *report)
 {
     struct redis *r = state;
     struct buf request = {0}, reply = {0};
@@ -157,7 +157,7 @@ static bool redis_setup(void *state, int fd, char error[LOADGEN_ERROR_MAX])
             call_build(r, q, op);
     }
     if (!ok)
-        snprintf(error, LOADGEN_ERROR_MAX, "cannot load a script: %.*s", (int)reply.len,
+        snprintf(report->error, LOADGEN_ERROR_MAX, "cannot load a script: %.*s", (int)reply.len,
                  reply.data ? reply.data : "");
     buf_fini(&request);
     buf_fini(&reply);

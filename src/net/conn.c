@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* One connection: from bytes to requests, and from output to the kernel.

@@ -1,5 +1,6 @@
 """The command line client against a real server: what it prints, and the status it exits with."""
 
+import hashlib
 import json
 import os
 import signal
@@ -181,6 +182,8 @@ def test_dead_letters_can_be_exported_too(shell, queue):
     [line] = shell.ok("export", queue.name, "--dead").splitlines()
     exported = json.loads(line)
     assert (exported["payload"], exported["reason"]) == ("poison", "it broke")
+    [line] = shell.ok("export", queue.name).splitlines()
+    assert json.loads(line)["payload"] == "alive"
 
 
 def test_import_reports_the_lines_that_were_refused(shell, queue, tmp_path):
@@ -215,6 +218,13 @@ def test_wrong_usage_exits_with_two_and_says_why(shell, words):
     assert done.returncode == USAGE and done.stderr and not done.stdout
 
 
+@pytest.mark.parametrize("words, name", [
+    (["ack"], b"QUEUE"), (["ack", "q"], b"ID"), (["ack", "q", "id"], b"RECEIPT"),
+    (["import", "q"], b"FILE.ndjson|-"), (["queue", "set"], b"QUEUE")])
+def test_an_operand_that_is_missing_is_named(shell, words, name):
+    assert name + b" is missing" in shell.run(*words).stderr
+
+
 def test_a_refusal_exits_with_one_and_names_the_reason(shell, queue):
     done = shell.run("stats", queue.name + "-absent")
     assert done.returncode == REFUSED and b"queue" in done.stderr and not done.stdout
@@ -246,6 +256,20 @@ def test_help_goes_to_standard_output(shell, words):
 def test_bench_runs_and_reports(shell):
     help_text = shell.ok("bench", "--help")
     assert "usage" in help_text
+
+
+def test_bench_sends_the_token(start, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"root {hashlib.sha256(b'secret').hexdigest()} admin\n")
+    server = start(engine="memory", tokens_file=tokens)
+    words = [TRIAGE, "--server", "http://%s:%d" % server.address, "bench", "--count", "20",
+             "--connections", "2"]
+    environment = {**os.environ, "TRIAGE_TOKEN": "secret"}
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == DONE and b"errors      none" in done.stdout, done
+    environment["TRIAGE_TOKEN"] = "guess"
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == REFUSED and b"401 unauthenticated: " in done.stderr, done
 
 
 # work: a command for every message.

@@ -217,7 +217,40 @@ def test_receipt_missing(api, queue):
     for verb in ("nack", "release", "extend"):
         answer = api.post(f"{queue.message_path(message)}/{verb}", {})
         assert answer.refusal == (400, "receipt-missing"), verb
+        answer = api.post(f"{queue.message_path(message)}/{verb}", {"receipt_handle": None})
+        assert answer.refusal == (400, "receipt-missing"), verb
     assert queue.show(message)["state"] == "ready"
+
+
+@pytest.mark.parametrize("entry, status, name, field", [
+    (5, 422, "invalid-field", ""), ({"message_id": 5}, 422, "invalid-field", "/message_id"),
+    ({}, 422, "invalid-field", "/message_id"), ({"z": 1}, 422, "unknown-field", "/z"),
+    ({"message_id": "x"}, 400, "receipt-missing", "/receipt_handle"),
+    ({"message_id": "x", "receipt_handle": "y"}, 404, "message-not-found", "/message_id")])
+def test_an_entry_of_a_batch_of_acks_is_refused_in_its_place(queue, entry, status, name, field):
+    queue.put("x")
+    message = queue.take_one()
+    good = {key: message[key] for key in ("message_id", "receipt_handle")}
+    answer = queue.post("messages/ack", receipts=[good, entry])
+    done, refused = answer["results"]
+    assert done["state"] == "done"
+    error = refused["error"]
+    assert (error["type"], error["status"]) == ("urn:triage:" + name, status)
+    assert error["field"] == "/receipts/1" + field and error["detail"]
+
+
+def test_null_is_taken_as_left_out_of_a_claim(queue):
+    queue.put("x")
+    assert len(queue.take(max=None, wait_seconds=None, min_priority=None,
+                          visibility_timeout_seconds=None)) == 1
+
+
+def test_a_receipt_and_a_cancel_exclude_each_other(api, queue):
+    queue.put("x")
+    message = queue.take_one()
+    answer = api.delete(queue.message_path(message), message["receipt_handle"], cancel="true")
+    assert answer.refusal == (422, "invalid-field") and answer["field"] == "/cancel"
+    assert queue.ack(message).status == 204
 
 
 def test_queue_not_found(api, queue):
@@ -392,7 +425,7 @@ def test_invalid_configurations_are_named_and_create_nothing(api, queue, config,
     assert api.get(queue.path).refusal == (404, "queue-not-found")
 
 
-@pytest.mark.parametrize("name", ["a b", "a%2Fb", "%00", "q" * 101, "caf%C3%A9", "a:b"])
+@pytest.mark.parametrize("name", ["a b", "a%2Fb", "%00", "q" * 101, "caf%C3%A9", "a:b", ".", "..", "%2e."])
 def test_queue_names_are_letters_digits_dots_dashes_and_underscores(api, name):
     answer = api.request("PUT", "/v1/queues/" + name.replace(" ", "%20"), {})
     assert answer.status in (400, 404, 422) and answer.problem
@@ -426,6 +459,18 @@ def test_unknown_query_parameters_are_refused(api, queue):
     queue.configure()
     answer = api.get(queue.path + "/messages", maximum=3)
     assert answer.refusal == (422, "unknown-field")
+    answer = api.post(queue.path + "/messages", {"payload": 1}, priority=3)
+    assert answer.refusal == (422, "unknown-field") and "body" in answer["detail"]
+    answer = api.post(queue.path + "/pause", {"a": 1})
+    assert (answer["field"], answer["detail"]) == ("/a", "No field is taken here.")
+
+
+@pytest.mark.parametrize("metadata", ["{}", '{"b":2}'])
+def test_metadata_of_a_query_is_given_in_one_way(api, queue, metadata):
+    answer = api.request("POST", queue.path + "/messages", b"x",
+                         {"Content-Type": "application/octet-stream"},
+                         {"metadata.a": 1, "metadata": metadata})
+    assert answer.refusal == (422, "invalid-field") and answer["field"] == "/metadata"
 
 
 def test_unknown_priority(api, queue):
@@ -477,7 +522,8 @@ def test_tokens_open_what_their_roles_allow(start, tmp_path):
     forbidden = (403, "forbidden")
     assert act("t-produce").client.put("/v1/queues/jobs", {}).refusal == forbidden
     act("t-produce").put("work")
-    assert act("t-produce").claim().refusal == forbidden
+    refused = act("t-produce").claim()
+    assert refused.refusal == forbidden and "role consume" in refused["detail"]
     assert act("t-read").enqueue("x").refusal == forbidden
     assert act("t-read").stats()["ready"] == 1
     assert act("t-consume").enqueue("x").refusal == forbidden
@@ -487,7 +533,8 @@ def test_tokens_open_what_their_roles_allow(start, tmp_path):
 
     act("t-team", "team-a").put("ours")
     assert act("t-team", "jobs").enqueue("theirs").refusal == forbidden
-    assert act("t-team", "jobs").claim().refusal == forbidden
+    refused = act("t-team", "jobs").claim()
+    assert refused.refusal == forbidden and '"team-"' in refused["detail"]
 
 
 def test_rate_limited(start):
@@ -649,7 +696,8 @@ def test_expect_100_continue_is_refused_before_a_body_that_is_too_large(raw, que
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(raw, queue):
     raw.send(f"POST {queue.path}/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n"
              "Content-Type: application/json\r\n\r\n".encode())
-    assert raw.answer().refusal == (413, "payload-too-large")
+    answer = raw.answer()
+    assert answer.refusal == (413, "payload-too-large") and "at most 160" in answer["detail"]
     assert raw.at_end()
 
 
@@ -682,7 +730,8 @@ def test_malformed_chunks(raw, queue, chunks):
 
 def test_a_chunk_that_is_too_large_is_refused_before_it_is_read(raw, queue):
     raw.send(chunked_head(queue.path + "/messages") + b"7000000\r\n")
-    assert raw.answer().refusal == (413, "payload-too-large")
+    answer = raw.answer()
+    assert answer.refusal == (413, "payload-too-large") and "at most 160" in answer["detail"]
 
 
 def test_http_1_0_closes_unless_asked_to_stay(server):

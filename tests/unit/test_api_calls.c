@@ -458,6 +458,8 @@ static void what_is_refused_says_why(void **state)
         {VERB_GET, "/v1/queues/q/messages?max=101", NULL, 422, "invalid-field", "/max"},
         {VERB_GET, "/v1/queues/none/stats", NULL, 404, "queue-not-found", NULL},
         {VERB_GET, "/v1/queues/a%20b", NULL, 422, "invalid-field", "/queue"},
+        {VERB_PUT, "/v1/queues/..", NULL, 422, "invalid-field", "/queue"},
+        {VERB_PUT, "/v1/queues/%2e", NULL, 422, "invalid-field", "/queue"},
         {VERB_GET, "/v1/queues/q/messages/msg_x", NULL, 404, "message-not-found", NULL},
         {VERB_POST, "/v1/queues/q/messages/priority", "{}", 404, "route-not-found", NULL},
         {VERB_GET, "/v3", NULL, 404, "route-not-found", NULL},

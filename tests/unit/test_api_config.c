@@ -134,6 +134,9 @@ static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state
         {"{\"history_seconds\":-1}", "/history_seconds"},
         {"{\"alerts\":{\"webhook\":\"ftp://host/x\"}}", "/alerts/webhook"},
         {"{\"alerts\":{\"webhook\":\"http://host/a b\"}}", "/alerts/webhook"},
+        {"{\"alerts\":{\"webhook\":\"http://\"}}", "/alerts/webhook"},
+        {"{\"alerts\":{\"webhook\":\"https://\"}}", "/alerts/webhook"},
+        {"{\"alerts\":{\"webhook\":\"x\"}}", "/alerts/webhook"},
         {"{\"paused\":1}", "/paused"},
     };
     (void)state;
@@ -150,6 +153,10 @@ static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state
     assert_false(patch("{\"retry\":{\"base\":1}}", true));
     assert_int_equal(problem.status, STATUS_UNKNOWN_FIELD);
     assert_string_equal(problem.field, "/retry/base");
+    assert_false(patch("{\"nope\":1}", true));
+    assert_non_null(strstr(problem.detail, ", history_seconds, alerts."));
+    assert_false(patch("{\"levels\":[{\"name\":\"a\",\"weight\":0}]}", true));
+    assert_string_equal(problem.detail, "weight must be a number from 0.001 to 1000000.");
     assert_false(patch("{\"retry\"", true));
     assert_int_equal(problem.status, STATUS_MALFORMED_JSON);
 }

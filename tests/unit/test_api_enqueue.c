@@ -124,6 +124,9 @@ static void what_is_not_allowed_is_refused(void **state)
         assert_int_equal(problem.status, STATUS_INVALID_FIELD);
         assert_string_equal(problem.field, bad[i].field);
     }
+    assert_false(from_json("{\"payload\":1,\"delay_until\":\"9999-12-31T23:59:59Z\"}"));
+    assert_int_equal(problem.status, STATUS_INVALID_FIELD);
+    assert_non_null(strstr(problem.detail, "6429-10-17"));
     assert_false(from_json("{\"payload\":1,\"prioritty\":3}"));
     assert_int_equal(problem.status, STATUS_UNKNOWN_FIELD);
 }

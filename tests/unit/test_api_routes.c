@@ -120,15 +120,19 @@ static void tokens_have_roles_and_queues(void **state)
 
 static void a_wrong_tokens_file_is_refused_with_its_line(void **state)
 {
-    static const char *const bad[] = {"a\n", "a b c\n", "\na " HASH_OF_SECRET " wizard\n",
+    static const char *const bad[] = {"a\n",
+                                      "a b c\n",
+                                      "\na " HASH_OF_SECRET " wizard\n",
                                       "a " HASH_OF_SECRET "\n",
-                                      "a " HASH_OF_SECRET " read p extra\n"};
+                                      "a " HASH_OF_SECRET " read p extra\n",
+                                      "a " HASH_OF_SECRET " read m\xc3\xbc\n",
+                                      "a " HASH_OF_SECRET " read\na " HASH_OF_SECRET " admin\n"};
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct auth_table table;
         struct buf error = {0};
         assert_false(auth_parse(bad[i], strlen(bad[i]), 0, &table, &error));
-        assert_non_null(strstr(buf_cstr(&error), i == 2 ? "line 2" : "line 1"));
+        assert_non_null(strstr(buf_cstr(&error), i == 2 || i == 6 ? "line 2" : "line 1"));
         buf_fini(&error);
     }
 }

@@ -79,8 +79,12 @@ static void load_lane(struct queue *q, uint8_t slot, const struct record_lane *i
     lane->tail_scheduled = in->cold_scheduled;
     q->tail += in->cold_ready + in->cold_scheduled;
     lane->tail_clock_ms = in->clock_ms;
-    lane->bound_ms = in->low_seq > 0 ? in->low_ms : in->low_ms - 1;
-    lane->bound_seq = in->low_seq > 0 ? in->low_seq - 1 : UINT64_MAX;
+    lane->bound_ms = in->low_ms; /* right before the lowest place */
+    lane->bound_seq = in->low_seq > 0 ? in->low_seq - 1 : 0;
+    if (in->low_seq == 0 && in->low_ms > INT64_MIN) {
+        lane->bound_ms--;
+        lane->bound_seq = UINT64_MAX;
+    }
     view->ready += in->cold_ready;
     view->scheduled += in->cold_scheduled;
     view->dead += in->dead;

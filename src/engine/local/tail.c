@@ -213,8 +213,10 @@ static void spill_last(struct queue *q, struct message *m)
         journal_delete_hot(l, q, m);
     queue_detach(q, m);
     queue_tail_add(q, m);
+    /* The bound goes back to before it; lower than need be is right too, and only means more
+     * reading. */
     const struct message *last = lane_last_born(lane);
-    if (!had_tail || (last && lane_within_bound(lane, last->ready_ms, message_seq(last)))) {
+    if (!last || !had_tail || lane_within_bound(lane, last->ready_ms, message_seq(last))) {
         lane->bound_ms = last ? last->ready_ms : INT64_MIN;
         lane->bound_seq = last ? message_seq(last) : 0;
     }
