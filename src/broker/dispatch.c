@@ -37,6 +37,21 @@ static void park(struct dispatcher *d, struct request *r)
     d->shard->counters.waiting++;
 }
 
+/* The least urgent rank it takes; -1 when the level it names is not there. */
+static int rank_of_request(const struct queue_config *config, const struct request *r)
+{
+    return r->priority.kind == PRIORITY_DEFAULT ? config->level_count - 1
+                                                : levels_resolve(config, &r->priority);
+}
+
+/* Levels may have moved since it came. */
+static void park_again(struct dispatcher *d, struct request *r)
+{
+    int max_rank = rank_of_request(&d->queue->config, r);
+    r->work->max_rank = max_rank < 0 ? 0 : max_rank;
+    park(d, r);
+}
+
 static void unpark(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
@@ -98,7 +113,7 @@ static void claim_done(struct engine_op *op)
     bool again = !op->status && op->claim.found == 0 && w->timer.height > 0 && open &&
                  !s->draining && !atomic_load(&r->hung_up);
     if (again) {
-        park(r->dispatcher, r);
+        park_again(r->dispatcher, r);
         dispatch_mark(r->dispatcher);
         return;
     }
@@ -153,7 +168,7 @@ void dispatch_serve(struct dispatcher *d)
         if (w->plan.step_count == 0)
             return;
         unpark(r);
-        s->counters.wakeups += w->timer.height > 0;
+        s->counters.wakeups += w->waited;
         submit_claim(d, r);
     }
 }
@@ -162,9 +177,7 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
     const struct queue_config *config = &d->queue->config;
-    int max_rank = config->level_count - 1;
-    if (r->priority.kind != PRIORITY_DEFAULT)
-        max_rank = levels_resolve(config, &r->priority);
+    int max_rank = rank_of_request(config, r);
     if (max_rank < 0) {
         shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
                      "The queue has no such level; GET the queue to see its levels.");
@@ -173,14 +186,13 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
     struct work *w = work_new(s, r);
     w->max_rank = max_rank;
     w->visit = r->op.visit;
+    if (r->wait_ms > 0)
+        shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
     park(d, r);
     dispatch_serve(d);
-    if (!w->parked)
-        return;
-    if (r->wait_ms <= 0)
+    if (w->parked && r->wait_ms <= 0)
         give_up(r, STATUS_OK);
-    else
-        shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
+    w->waited = true;
 }
 
 void dispatch_timeout(struct request *r)
@@ -218,11 +230,7 @@ void dispatch_reconfigured(struct dispatcher *d)
     struct request *r;
     while ((r = all.first)) {
         list_remove(&all, r);
-        int max_rank = d->queue->config.level_count - 1;
-        if (r->priority.kind != PRIORITY_DEFAULT)
-            max_rank = levels_resolve(&d->queue->config, &r->priority);
-        r->work->max_rank = max_rank < 0 ? 0 : max_rank;
-        park(d, r);
+        park_again(d, r);
     }
     dispatch_mark(d);
 }

@@ -78,6 +78,7 @@ struct work *work_new(struct shard *s, struct request *r)
     w->request = r;
     w->ticket = ticket;
     w->parked = false;
+    w->waited = false;
     w->items = NULL;
     w->item_count = 0;
     w->timer.tie = ticket;
@@ -298,7 +299,8 @@ static void on_timer(uv_timer_t *t)
 
 static void arm_timer(struct shard *s)
 {
-    int64_t due_ms = s->sweeping ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
+    bool asleep = s->sweeping || s->engine->failed;
+    int64_t due_ms = asleep ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
     const struct order_node *first = order_first(&s->timers);
     if (first && first->key - s->now.mono_ms < due_ms)
         due_ms = first->key - s->now.mono_ms;

@@ -21,6 +21,7 @@ struct work {
     uint64_t ticket; /* its place in line */
     int max_rank;    /* CLAIM */
     bool parked;
+    bool waited;         /* it was not served at once */
     engine_visit *visit; /* CLAIM: the caller's */
     struct plan plan;
     struct queue_config config; /* CONFIGURE, and creation by a PUT */

@@ -24,7 +24,8 @@
  *   4. A plan's steps name slots of the queue's present configuration.
  *
  * The engine guarantees back:
- *   1. Ops take effect in the order of submission, each one wholly or not at all.
+ *   1. Ops take effect in the order of submission. Over a crash each item of an op that carries
+ *      several is there wholly or not at all; an op with one item is one item.
  *   2. `done` fires exactly once per op, from engine_poll, never inside submit, in
  *      order of submission. With status OK everything the op did is as durable as
  *      the engine's setting says, and so is everything submitted before it.

@@ -85,7 +85,7 @@ static void wake_shards(struct commit *c, uint64_t shards)
 /* Waits for work, at most until the next periodic sync. Called and returns with the mutex. */
 static void await_work(struct commit *c, int64_t sync_at_ms)
 {
-    if (c->durability != DURABILITY_INTERVAL) {
+    if (c->durability != DURABILITY_INTERVAL || c->failed) {
         while (!c->first && !c->stopping)
             pthread_cond_wait(&c->work, &c->mutex);
         return;

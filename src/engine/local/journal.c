@@ -348,11 +348,14 @@ void journal_unpend(struct local_queue *lq)
 static void dedup_await(struct local_queue *lq, const char *key, size_t len, uint64_t seq,
                         bool dropped)
 {
-    if (lq->dedup_first == lq->dedup_count)
-        lq->dedup_first = lq->dedup_count = 0;
     if (lq->dedup_count == lq->dedup_cap) {
-        lq->dedup_cap = lq->dedup_cap ? lq->dedup_cap * 2 : 64;
-        lq->dedup = mem_realloc(lq->dedup, lq->dedup_cap * sizeof(*lq->dedup));
+        if (lq->dedup_first <= lq->dedup_cap / 2) {
+            lq->dedup_cap = lq->dedup_cap ? lq->dedup_cap * 2 : 64;
+            lq->dedup = mem_realloc(lq->dedup, lq->dedup_cap * sizeof(*lq->dedup));
+        }
+        lq->dedup_count -= lq->dedup_first;
+        memmove(lq->dedup, lq->dedup + lq->dedup_first, lq->dedup_count * sizeof(*lq->dedup));
+        lq->dedup_first = 0;
     }
     journal_pend(lq);
     lq->dedup[lq->dedup_count++] = (struct dedup_pending){

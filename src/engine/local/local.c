@@ -225,6 +225,12 @@ static uint32_t poll(struct engine *e)
         journal_recycle(l, g);
         g = next_group;
     }
+    if (!e->failed) { /* a sync between groups can fail as well */
+        struct buf ignored = {0};
+        enum status status;
+        e->failed = commit_failure(l->shared->commit, &ignored, &status);
+        buf_fini(&ignored);
+    }
     commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
     e->counters.disk_free_bytes = store_space_free(l->shared->store);
     return count;

@@ -320,7 +320,7 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
         r->ok = false;
     /* After another boot the old deadline means nothing: the lease starts again. Late, never early.
      */
-    if (now && r->ok && boot != now->boot)
+    if (now && r->ok && (boot != now->boot || d->lease_until_ms > now->mono_ms + d->lease_ms))
         d->lease_until_ms = now->mono_ms + d->lease_ms;
     size_t len = get_be(r, 2);
     const char *reason = len <= REASON_MAX ? get_bytes(r, len) : NULL;

@@ -43,11 +43,14 @@ bool tail_admit(struct queue *q, uint8_t slot)
 
 void tail_limbo_add(struct local_queue *lq, struct message *m)
 {
-    if (lq->limbo_first == lq->limbo_count)
-        lq->limbo_first = lq->limbo_count = 0;
     if (lq->limbo_count == lq->limbo_cap) {
-        lq->limbo_cap = lq->limbo_cap ? lq->limbo_cap * 2 : 256;
-        lq->limbo = mem_realloc(lq->limbo, lq->limbo_cap * sizeof(*lq->limbo));
+        if (lq->limbo_first <= lq->limbo_cap / 2) {
+            lq->limbo_cap = lq->limbo_cap ? lq->limbo_cap * 2 : 256;
+            lq->limbo = mem_realloc(lq->limbo, lq->limbo_cap * sizeof(*lq->limbo));
+        }
+        lq->limbo_count -= lq->limbo_first;
+        memmove(lq->limbo, lq->limbo + lq->limbo_first, lq->limbo_count * sizeof(*lq->limbo));
+        lq->limbo_first = 0;
     }
     journal_pend(lq);
     lq->limbo[lq->limbo_count++] = (struct limbo){m, journal_group(lq->local)->number};
