@@ -133,19 +133,38 @@ static const char *filter_name(void *state)
     return "triage.outdated";
 }
 
-static rocksdb_options_t *common_options(uint64_t buffer_bytes)
+/* How large things may get. On a small disk everything is smaller, so that the log and a compaction
+ * fit into the reserve. On a roomy one files may pile up for long before they are compacted: reads
+ * are few and in order, and most of what is in them will be deleted before it would have paid off.
+ */
+struct sizes {
+    uint64_t buffer; /* a memtable */
+    int files;       /* in level 0 before they are merged into level 1, which is as large */
+    uint64_t
+        reserve; /* free space for the log (four buffers), a flush, and twice `files` of output */
+};
+
+static struct sizes sizes_for(uint64_t disk_bytes)
+{
+    bool roomy = disk_bytes >= 32 * 1024 * MIB;
+    uint64_t buffer = disk_bytes / 64;
+    buffer = buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
+    struct sizes z = {.buffer = buffer, .files = roomy ? 20 : 6};
+    z.reserve = (uint64_t)(2 * z.files + 8) * buffer;
+    return z;
+}
+
+static rocksdb_options_t *common_options(const struct sizes *z)
 {
     rocksdb_options_t *o = rocksdb_options_create();
-    rocksdb_options_set_write_buffer_size(o, buffer_bytes);
+    rocksdb_options_set_write_buffer_size(o, z->buffer);
     rocksdb_options_set_max_write_buffer_number(o, 3);
-    rocksdb_options_set_target_file_size_base(o, buffer_bytes);
-    rocksdb_options_set_max_bytes_for_level_base(o, buffer_bytes * 4);
-    rocksdb_options_set_max_compaction_bytes(o, buffer_bytes * 4);
-    /* Reads are few and in order, so that files may pile up: most of what is in them will be
-     * deleted before a compaction would have paid off. */
-    rocksdb_options_set_level0_file_num_compaction_trigger(o, 8);
-    rocksdb_options_set_level0_slowdown_writes_trigger(o, 40);
-    rocksdb_options_set_level0_stop_writes_trigger(o, 64);
+    rocksdb_options_set_target_file_size_base(o, z->buffer);
+    rocksdb_options_set_max_bytes_for_level_base(o, z->buffer * (uint64_t)z->files);
+    rocksdb_options_set_max_compaction_bytes(o, z->buffer * (uint64_t)z->files);
+    rocksdb_options_set_level0_file_num_compaction_trigger(o, z->files);
+    rocksdb_options_set_level0_slowdown_writes_trigger(o, z->files * 3);
+    rocksdb_options_set_level0_stop_writes_trigger(o, z->files * 5);
     rocksdb_options_set_paranoid_checks(o, 1);
     rocksdb_options_set_compression(o, rocksdb_no_compression);
     return o;
@@ -163,26 +182,15 @@ static void set_table(struct store *s, rocksdb_options_t *o, bool bloom)
     rocksdb_block_based_options_destroy(t);
 }
 
-/* On a small disk everything is smaller, so that the log and a compaction fit into the reserve. */
-static uint64_t buffer_for(uint64_t disk_bytes)
-{
-    uint64_t buffer = disk_bytes / 64;
-    return buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
-}
-
-/* The log holds up to four buffers, a compaction writes up to twelve before it deletes what it
- * read, a flush two; the rest is for records of what is already stored. */
-#define RESERVE_BUFFERS 20
-
-static void make_options(struct store *s, uint64_t buffer)
+static void make_options(struct store *s, const struct sizes *z)
 {
     s->cache = rocksdb_cache_create_lru(32 * MIB);
     s->filter = rocksdb_compactionfilter_create(NULL, nothing_to_free, drop_outdated, filter_name);
 
-    rocksdb_options_t *db = s->db_options = common_options(buffer);
+    rocksdb_options_t *db = s->db_options = common_options(z);
     rocksdb_options_set_create_if_missing(db, 1);
     rocksdb_options_set_create_missing_column_families(db, 1);
-    rocksdb_options_set_max_total_wal_size(db, buffer * 4);
+    rocksdb_options_set_max_total_wal_size(db, z->buffer * 4);
     rocksdb_options_set_allow_concurrent_memtable_write(db, 0); /* a vector takes one writer */
     /* A torn tail is a crash and is cut off; damage before the tail is refused and named. */
     rocksdb_options_set_wal_recovery_mode(db, rocksdb_tolerate_corrupted_tail_records_recovery);
@@ -192,11 +200,11 @@ static void make_options(struct store *s, uint64_t buffer)
     rocksdb_options_set_max_open_files(db, 1000);
     rocksdb_options_set_stats_dump_period_sec(db, 0);
 
-    rocksdb_options_t *hot = s->family_options[STORE_HOT] = common_options(buffer);
+    rocksdb_options_t *hot = s->family_options[STORE_HOT] = common_options(z);
     rocksdb_options_set_memtable_vector_rep(hot);
     set_table(s, hot, false);
 
-    rocksdb_options_t *cold = s->family_options[STORE_COLD] = common_options(buffer);
+    rocksdb_options_t *cold = s->family_options[STORE_COLD] = common_options(z);
     rocksdb_options_set_compaction_filter(cold, s->filter);
     set_table(s, cold, true);
 }
@@ -246,10 +254,10 @@ enum status store_open(const char *dir, uint64_t disk_reserve, struct store **ou
         return status;
     }
     uint64_t disk_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
-    uint64_t buffer = buffer_for(disk_bytes);
-    s->disk_reserve = disk_reserve ? disk_reserve : RESERVE_BUFFERS * buffer;
+    struct sizes sizes = sizes_for(disk_bytes);
+    s->disk_reserve = disk_reserve ? disk_reserve : sizes.reserve;
     store_space_look(s);
-    make_options(s, buffer);
+    make_options(s, &sizes);
     s->write_nosync = rocksdb_writeoptions_create();
     s->write_sync = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(s->write_sync, 1);
