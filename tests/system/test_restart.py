@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+import threading
 
 import pytest
 
@@ -46,6 +47,48 @@ def test_sigterm_loses_nothing_that_was_answered(start):
     assert server.wait() == 0
     server.start()
     assert server.queue("q").stats()["ready"] >= stored >= 1
+
+
+@pytest.mark.parametrize("engine", ["memory", "local"])
+def test_sigterm_under_requests_drains_every_thread(start, engine):
+    """Shards and connections have threads of their own; none ends while another may need it. A
+    request that is lost between them would keep the server until drain_seconds are over."""
+    server = start(engine=engine, flags=["--shards", "2", "--net-threads", "2"], drain_seconds=300)
+    idle = server.queue("idle")
+    idle.configure()
+    waiting = Connection(server.address)
+    waiting.send(request_bytes("POST", idle.path + "/messages/claim", b'{"wait_seconds":60}'))
+    until(lambda: idle.stats()["waiting_consumers"] == 1)
+    answered = [0] * 16
+    requests = b"".join(
+        request_bytes("POST", f"/v1/queues/q{number}/messages", b'{"payload":"x"}',
+                      {"Content-Type": "application/json"}) +
+        request_bytes("GET", f"/v1/queues/q{number}/stats") for number in range(8))
+
+    def produce(number):
+        connection = Connection(server.address)
+        try:
+            while True:
+                connection.send(requests)
+                for _ in range(16):
+                    answered[number] += connection.answer().status == 201
+        except ConnectionError:
+            connection.close()
+
+    threads = [threading.Thread(target=produce, args=(number,), daemon=True)
+               for number in range(len(answered))]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(count >= 5 for count in answered))
+    server.stop()
+    for thread in threads:
+        thread.join()
+    answer = waiting.answer()
+    assert answer.status == 200 and answer["messages"] == []
+    if engine == "local":
+        server.start()
+        ready = sum(server.queue(f"q{number}").stats()["ready"] for number in range(8))
+        assert ready >= sum(answered)
 
 
 def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(start, tmp_path):
