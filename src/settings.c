@@ -101,7 +101,8 @@ static const struct setting settings_table[] = {
     {"memory_limit", "256M", parse_bytes, FIELD(memory_limit), "BYTES[K|M|G|T]",
      "messages kept in memory; what is behind stays on disk"},
     {"disk_reserve", "0", parse_bytes, FIELD(disk_reserve), "BYTES[K|M|G|T]",
-     "enqueues get 507 below this much free space; 0: a third of a small disk, 1.5G of a large one"},
+     "enqueues get 507 below this much free space; 0: a third of a small disk, 1.5G of a large "
+     "one"},
     {"drain_seconds", "30", parse_number, FIELD(drain_seconds), "NUMBER",
      "how long SIGTERM waits for answers under way"},
     {"tokens_file", "", parse_text, FIELD(tokens_file), "FILE",
