@@ -71,7 +71,10 @@ static void problem(void *ctx, enum status status, const char *detail, struct bu
     (void)ctx;
     assert(status != STATUS_OK && !t.refused);
     t.refused = true;
-    buf_printf(&t.log, "refused %s\n", detail);
+    /* The server names the number; the parser does not know it. */
+    buf_printf(&t.log, "refused %s\n",
+               status == STATUS_PAYLOAD_TOO_LARGE ? "The body is larger than this path takes."
+                                                  : detail);
     buf_puts(body, detail);
 }
 
