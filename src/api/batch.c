@@ -2,39 +2,37 @@
  * told in its place and does not stop the others. */
 #include "api/call.h"
 #include "api/enqueue.h"
+#include "api/results.h"
 
 #include <stdlib.h>
 
 #define BATCH_TOKENS_MAX (1 << 20)
 
 struct batch {
-    uint32_t count;                   /* messages in the request */
-    uint32_t stored;                  /* of them, how many were handed to the engine */
-    struct buf errors;                /* the problems of the others, in order */
-    uint32_t ends[ENQUEUE_BATCH_MAX]; /* where in `errors` a problem ends; 0: it is an item */
-    struct put_item items[];
+    struct results results;
+    struct put_item items[]; /* those that are handed to the engine */
 };
 
 static struct batch *batch_new(uint32_t room)
 {
     struct batch *b = mem_alloc(sizeof(*b) + room * sizeof(b->items[0]));
-    b->count = b->stored = 0;
-    b->errors = (struct buf){0};
+    b->results.count = b->results.items = 0;
+    b->results.errors = (struct buf){0};
     return b;
 }
 
 static void batch_cleanup(struct call *c)
 {
     struct batch *b = c->extra;
-    for (uint32_t i = 0; i < b->stored; i++)
+    for (uint32_t i = 0; i < b->results.items; i++)
         draft_fini(&b->items[i].draft);
-    buf_fini(&b->errors);
+    results_fini(&b->results);
 }
 
 /* The message at token `object`, or what is wrong with it. */
 static void batch_add(struct batch *b, const struct json_doc *doc, uint32_t object)
 {
-    struct put_item *item = &b->items[b->stored];
+    struct put_item *item = &b->items[b->results.items];
     struct problem p;
     p.field[0] = p.detail[0] = '\0';
     bool ok = false;
@@ -42,37 +40,25 @@ static void batch_add(struct batch *b, const struct json_doc *doc, uint32_t obje
         problem_set(&p, STATUS_MALFORMED_JSON, "%s", doc->error);
     else
         ok = enqueue_from_json(doc, object, &item->draft, &p);
-    if (ok) {
-        item->status = STATUS_OK;
-        item->deduplicated = false;
-        b->stored++;
-        b->ends[b->count++] = 0;
+    if (!ok) {
+        results_add_problem(&b->results, &p);
         return;
     }
-    problem_put(&b->errors, &p);
-    b->ends[b->count++] = (uint32_t)b->errors.len;
+    item->status = STATUS_OK;
+    item->deduplicated = false;
+    results_add_item(&b->results);
+}
+
+static void item_put(struct call *c, uint32_t n)
+{
+    const struct batch *b = c->extra;
+    messages_put_result(c, &b->items[n]);
 }
 
 static void batch_finish(struct call *c)
 {
     const struct batch *b = c->extra;
-    struct buf *out = &c->out;
-    uint32_t item = 0, from = 0;
-    buf_lit(out, "{\"results\":[");
-    for (uint32_t i = 0; i < b->count; i++) {
-        if (i > 0)
-            buf_putc(out, ',');
-        if (b->ends[i] == 0) {
-            messages_put_result(c, &b->items[item++]);
-            continue;
-        }
-        buf_lit(out, "{\"error\":");
-        buf_put(out, b->errors.data + from, b->ends[i] - from);
-        buf_putc(out, '}');
-        from = b->ends[i];
-    }
-    buf_lit(out, "]}");
-    call_reply(c, 200);
+    results_reply(c, &b->results, item_put);
 }
 
 static bool size_refuse(struct problem *p)
@@ -168,12 +154,12 @@ void batch_enqueue(struct call *c)
     }
     struct batch *b = c->extra;
     c->cleanup = batch_cleanup;
-    if (b->stored == 0) {
+    if (b->results.items == 0) {
         batch_finish(c);
         return;
     }
     c->request.op.verb = ENGINE_PUT;
     c->request.op.put.items = b->items;
-    c->request.op.put.count = b->stored;
+    c->request.op.put.count = b->results.items;
     call_submit(c, REQUEST_PUT, batch_finish);
 }

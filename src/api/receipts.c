@@ -1,6 +1,7 @@
 /* What the holder of a receipt may do: ack, nack, release, extend. */
 #include "api/call.h"
 #include "api/encode.h"
+#include "api/results.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -162,18 +163,15 @@ void receipts_extend(struct call *c)
 /* Batches. */
 
 struct ack_batch {
-    uint32_t count;               /* entries in the request */
-    uint32_t valid;               /* of them, how many were handed to the engine */
-    struct buf errors;            /* the problems of the others, in order */
-    uint32_t ends[ACK_BATCH_MAX]; /* where in `errors` a problem ends; 0: it is an item */
-    struct settle_item items[];
+    struct results results;
+    struct settle_item items[]; /* those that are handed to the engine */
 };
 
 static void ack_batch_cleanup(struct call *c)
 {
     struct ack_batch *b = c->extra;
     if (b)
-        buf_fini(&b->errors);
+        results_fini(&b->results);
 }
 
 static bool take_entry_id(struct field *f, void *target)
@@ -224,17 +222,16 @@ static void entry_add(struct ack_batch *b, const struct json_doc *doc, uint32_t 
 {
     struct problem p = {0};
     char base[32];
-    snprintf(base, sizeof(base), "/receipts/%" PRIu32, b->count);
-    bool ok = entry_read(doc, at, base, &b->items[b->valid], &p);
-    if (ok)
-        b->valid++;
+    snprintf(base, sizeof(base), "/receipts/%" PRIu32, b->results.count);
+    if (entry_read(doc, at, base, &b->items[b->results.items], &p))
+        results_add_item(&b->results);
     else
-        problem_put(&b->errors, &p);
-    b->ends[b->count++] = ok ? 0 : (uint32_t)b->errors.len;
+        results_add_problem(&b->results, &p);
 }
 
-static void item_put(struct call *c, const struct settle_item *item)
+static void item_put(struct call *c, uint32_t n)
 {
+    const struct settle_item *item = &((const struct ack_batch *)c->extra)->items[n];
     struct buf *out = &c->out;
     struct problem p;
     buf_lit(out, "{\"message_id\":");
@@ -252,23 +249,7 @@ static void item_put(struct call *c, const struct settle_item *item)
 static void ack_batch_finish(struct call *c)
 {
     const struct ack_batch *b = c->extra;
-    struct buf *out = &c->out;
-    uint32_t next = 0, from = 0;
-    buf_lit(out, "{\"results\":[");
-    for (uint32_t i = 0; i < b->count; i++) {
-        if (i > 0)
-            buf_putc(out, ',');
-        if (b->ends[i] == 0) {
-            item_put(c, &b->items[next++]);
-            continue;
-        }
-        buf_lit(out, "{\"error\":");
-        buf_put(out, b->errors.data + from, b->ends[i] - from);
-        buf_putc(out, '}');
-        from = b->ends[i];
-    }
-    buf_lit(out, "]}");
-    call_reply(c, 200);
+    results_reply(c, &b->results, item_put);
 }
 
 static bool take_receipts(struct field *f, void *target)
@@ -291,7 +272,7 @@ void receipts_batch(struct call *c)
     struct ack_batch *b = NULL;
     if (!call_body(c, &table, &b)) {
         if (b)
-            buf_fini(&b->errors);
+            results_fini(&b->results);
         free(b);
         return;
     }
@@ -302,12 +283,12 @@ void receipts_batch(struct call *c)
                        "receipts is required: an array of {message_id, receipt_handle}.");
         return;
     }
-    if (b->valid == 0) {
+    if (b->results.items == 0) {
         ack_batch_finish(c);
         return;
     }
     c->request.op.verb = ENGINE_ACK;
     c->request.op.settle.items = b->items;
-    c->request.op.settle.count = b->valid;
+    c->request.op.settle.count = b->results.items;
     call_submit(c, REQUEST_SETTLE, ack_batch_finish);
 }

@@ -181,8 +181,3 @@ void broker_counters(struct broker *b, struct broker_counters *counters,
     engine->disk_free_bytes = first->disk_free_bytes;
     uv_mutex_unlock(&b->shards[0].published_mutex);
 }
-
-const char *broker_engine_name(const struct broker *b)
-{
-    return b->engines[0]->ops->name;
-}

@@ -143,6 +143,5 @@ enum status broker_health(struct broker *b, struct buf *detail);
 bool broker_failed(struct broker *b); /* for good: the process is to end and start again */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);
-const char *broker_engine_name(const struct broker *b);
 
 #endif
