@@ -53,7 +53,7 @@ static bool take_policy(struct field *f, void *target)
         memcpy(name, f->value->str, f->value->len);
     if (strlen(name) == f->value->len && policy_parse(name, &patch->config->policy))
         return true;
-    return field_refuse(f, "must be \"strict\"; this version has no other.");
+    return field_refuse(f, "must be \"strict\" or \"weighted\".");
 }
 
 static bool take_default_priority(struct field *f, void *target)
@@ -198,8 +198,8 @@ static bool take_max_bytes(struct field *f, void *target)
 
 static bool take_max_in_flight(struct field *f, void *target)
 {
-    (void)target;
-    return field_null(f) || field_refuse(f, "must be null; this version has no such limit.");
+    struct patch *patch = target;
+    return field_in_flight(f, &patch->config->max_in_flight);
 }
 
 static bool take_history(struct field *f, void *target)

@@ -3,6 +3,23 @@
 #include "api/encode.h"
 #include "base/json.h"
 
+/* 0 stands for none, as it does in the next. */
+static void put_count(struct buf *out, uint64_t count)
+{
+    if (count > 0)
+        buf_put_u64(out, count);
+    else
+        buf_lit(out, "null");
+}
+
+static void put_seconds(struct buf *out, int64_t ms)
+{
+    if (ms > 0)
+        encode_seconds(out, ms);
+    else
+        buf_lit(out, "null");
+}
+
 static void put_level(struct buf *out, const struct level *level)
 {
     buf_lit(out, "{\"name\":");
@@ -14,16 +31,13 @@ static void put_level(struct buf *out, const struct level *level)
         buf_lit(out, "null");
     buf_lit(out, ",\"weight\":");
     encode_number(out, level->weight);
-    buf_lit(out, ",\"age_after_seconds\":null,\"max_in_flight\":null}");
-}
-
-/* 0 stands for none. */
-static void put_count(struct buf *out, uint64_t count)
-{
-    if (count > 0)
-        buf_put_u64(out, count);
-    else
-        buf_lit(out, "null");
+    buf_lit(out, ",\"age_after_seconds\":");
+    put_seconds(out, level->age_ms);
+    buf_lit(out, ",\"max_wait_seconds\":");
+    put_seconds(out, level->max_wait_ms);
+    buf_lit(out, ",\"max_in_flight\":");
+    put_count(out, level->max_in_flight);
+    buf_putc(out, '}');
 }
 
 static void put_retry(struct buf *out, const struct queue_config *config)
@@ -44,10 +58,7 @@ static void put_retry(struct buf *out, const struct queue_config *config)
 static void put_limits(struct buf *out, const struct queue_config *config)
 {
     buf_lit(out, ",\"ttl_seconds\":");
-    if (config->ttl_ms > 0)
-        encode_seconds(out, config->ttl_ms);
-    else
-        buf_lit(out, "null");
+    put_seconds(out, config->ttl_ms);
     buf_lit(out, ",\"expired\":");
     json_put_cstr(out, config->expired == EXPIRED_DEAD ? "dead" : "drop");
     buf_lit(out, ",\"dedup\":{\"window_seconds\":");
@@ -58,7 +69,9 @@ static void put_limits(struct buf *out, const struct queue_config *config)
     put_count(out, config->max_depth);
     buf_lit(out, ",\"max_bytes\":");
     put_count(out, config->max_bytes);
-    buf_lit(out, ",\"max_in_flight\":null,\"history_seconds\":");
+    buf_lit(out, ",\"max_in_flight\":");
+    put_count(out, config->max_in_flight);
+    buf_lit(out, ",\"history_seconds\":");
     encode_seconds(out, config->history_ms);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/codec.h"
 #include "base/json.h"
+#include "core/age.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,10 +130,50 @@ static void put_metadata(struct buf *out, const struct message *m, bool one_line
         buf_lit(out, "{}");
 }
 
+static const struct level *level_of_slot(const struct engine_queue *q, uint8_t slot)
+{
+    int rank = levels_rank_of_slot(&q->config, slot);
+    return rank >= 0 ? &q->config.levels[rank] : NULL;
+}
+
 static const struct level *level_of(const struct engine_queue *q, const struct message *m)
 {
+    return level_of_slot(q, m->slot);
+}
+
+/* As which level it counts, by its age. */
+static void put_effective(struct buf *out, const struct engine_queue *q, const struct message *m,
+                          struct instant now)
+{
     int rank = levels_rank_of_slot(&q->config, m->slot);
-    return rank >= 0 ? &q->config.levels[rank] : NULL;
+    if (rank < 0)
+        return;
+    rank = age_effective_rank(&q->config, rank, m->ready_ms, now.wall_ms);
+    buf_lit(out, ",\"effective_level\":");
+    json_put_cstr(out, q->config.levels[rank].name);
+}
+
+static void put_escalation(struct buf *out, const struct engine_queue *q, const struct message *m)
+{
+    const struct escalation *e = m->delivery ? m->delivery->escalation : NULL;
+    if (!e)
+        return;
+    const struct level *from = level_of_slot(q, e->from_slot);
+    buf_lit(out, ",\"escalated\":{\"at\":");
+    encode_time(out, e->at_ms);
+    if (from) {
+        buf_lit(out, ",\"from\":");
+        encode_priority(out, from);
+    }
+    if (e->actor_len > 0) {
+        buf_lit(out, ",\"actor\":");
+        json_put_string(out, e->text, e->actor_len);
+    }
+    if (e->reason_len > 0) {
+        buf_lit(out, ",\"reason\":");
+        json_put_string(out, e->text + e->actor_len, e->reason_len);
+    }
+    buf_putc(out, '}');
 }
 
 static void put_level(struct buf *out, const struct level *level)
@@ -152,14 +193,14 @@ static void put_identity(struct buf *out, const struct engine_queue *q, const st
     encode_id(out, &id);
 }
 
-void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m)
+void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
+                    struct instant now)
 {
-    const struct level *level = level_of(q, m);
     char receipt[RECEIPT_TEXT + 1];
     buf_reserve(out, 512 + message_body_len(m));
     put_identity(out, q, m);
     put_payload(out, m, false);
-    put_level(out, level);
+    put_level(out, level_of(q, m));
     buf_lit(out, ",\"receipt_handle\":\"");
     receipt_format(m->delivery->receipt, receipt);
     buf_put(out, receipt, RECEIPT_TEXT);
@@ -170,10 +211,7 @@ void encode_claimed(struct buf *out, const struct engine_queue *q, const struct 
     buf_lit(out, ",\"visibility_timeout\":");
     encode_seconds(out, m->delivery->lease_ms);
     put_metadata(out, m, false);
-    if (level) {
-        buf_lit(out, ",\"effective_level\":");
-        json_put_cstr(out, level->name);
-    }
+    put_effective(out, q, m, now);
     buf_putc(out, '}');
 }
 
@@ -214,6 +252,9 @@ void encode_message(struct buf *out, const struct engine_queue *q, const struct 
                     struct instant now)
 {
     put_state(out, q, m);
+    if (m->state == MESSAGE_READY)
+        put_effective(out, q, m, now);
+    put_escalation(out, q, m);
     put_expiry(out, m);
     if (m->delivery && m->state == MESSAGE_LEASED) {
         int64_t left_ms = m->delivery->lease_until_ms - now.mono_ms;

@@ -16,7 +16,8 @@ void encode_priority_key(struct buf *out,
 void encode_id(struct buf *out, const struct message_id *id); /* with its quotes */
 
 /* One object each. */
-void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m);
+void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
+                    struct instant now);
 void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
                     struct instant now);
 void encode_dead(struct buf *out, const struct engine_queue *q, const struct message *m);

@@ -1,10 +1,11 @@
 #include "api/levels_field.h"
 
+#include <math.h>
 #include <stdio.h>
 
-#define WEIGHT_MIN 0.001
-#define WEIGHT_MAX 1000000.0
-#define NUMBER_MAX 1000000000
+#define WEIGHT_MAX    1000000.0
+#define NUMBER_MAX    1000000000
+#define IN_FLIGHT_MAX 1000000000
 
 static bool take_name(struct field *f, void *target)
 {
@@ -32,21 +33,54 @@ static bool take_number(struct field *f, void *target)
 static bool take_weight(struct field *f, void *target)
 {
     struct level *level = target;
-    return field_double(f, WEIGHT_MIN, WEIGHT_MAX, &level->weight);
+    if (!field_double(f, WEIGHT_UNIT, WEIGHT_MAX, &level->weight))
+        return false;
+    double units = level->weight / WEIGHT_UNIT;
+    return fabs(units - round(units)) < 1e-6 || field_refuse(f, "has at most three decimals.");
 }
 
-static bool take_nothing(struct field *f, void *target)
+/* Seconds, or null for none, which is kept as 0. */
+static bool take_wait(struct field *f, int64_t *ms)
 {
-    (void)target;
-    return field_null(f) || field_refuse(f, "must be null; this version does not have it.");
+    *ms = 0;
+    if (field_null(f))
+        return true;
+    if (!field_seconds(f, 0, DELAY_SECONDS_MAX, ms))
+        return false;
+    return *ms > 0 || field_refuse(f, "must be more than 0, or null for none.");
+}
+
+static bool take_age_after(struct field *f, void *target)
+{
+    return take_wait(f, &((struct level *)target)->age_ms);
+}
+
+static bool take_max_wait(struct field *f, void *target)
+{
+    return take_wait(f, &((struct level *)target)->max_wait_ms);
+}
+
+bool field_in_flight(struct field *f, uint32_t *max)
+{
+    int64_t count = 0;
+    if (!field_null(f) && !field_i64(f, 1, IN_FLIGHT_MAX, &count))
+        return false;
+    *max = (uint32_t)count;
+    return true;
+}
+
+static bool take_max_in_flight(struct field *f, void *target)
+{
+    return field_in_flight(f, &((struct level *)target)->max_in_flight);
 }
 
 static const struct field_spec level_specs[] = {
     FIELD("name", take_name),
     FIELD("number", take_number),
     FIELD("weight", take_weight),
-    FIELD("age_after_seconds", take_nothing),
-    FIELD("max_in_flight", take_nothing),
+    FIELD("age_after_seconds", take_age_after),
+    FIELD("max_wait_seconds", take_max_wait),
+    FIELD("max_in_flight", take_max_in_flight),
 };
 static const struct field_table level_table = FIELD_TABLE(level_specs);
 
@@ -108,7 +142,8 @@ bool levels_field_same(const struct queue_config *a, const struct queue_config *
     for (int i = 0; i < a->level_count; i++) {
         const struct level *x = &a->levels[i], *y = &b->levels[i];
         if (strcmp(x->name, y->name) != 0 || x->has_number != y->has_number ||
-            x->number != y->number || x->weight != y->weight)
+            x->number != y->number || x->weight != y->weight || x->age_ms != y->age_ms ||
+            x->max_wait_ms != y->max_wait_ms || x->max_in_flight != y->max_in_flight)
             return false;
     }
     return true;

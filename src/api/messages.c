@@ -153,12 +153,11 @@ static void claim_visit(struct engine_op *op, const struct engine_queue *q, cons
                         struct instant now)
 {
     struct call *c = call_of_op(op);
-    (void)now;
     if (c->out.len == 0)
         buf_lit(&c->out, "{\"messages\":[");
     else
         buf_putc(&c->out, ',');
-    encode_claimed(&c->out, q, m);
+    encode_claimed(&c->out, q, m, now);
 }
 
 static void claim_finish(struct call *c)

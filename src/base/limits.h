@@ -7,6 +7,7 @@
 #define QUEUE_NAME_MAX    100 /* [A-Za-z0-9._-] */
 #define LEVEL_COUNT_MAX   16
 #define LEVEL_NAME_MAX    64
+#define PAUSES_MAX        16           /* of a queue, remembered one by one */
 #define PAYLOAD_MAX       (256 * 1024) /* bytes after decoding */
 #define METADATA_MAX      4096         /* bytes of JSON text */
 #define METADATA_KEYS_MAX 64

@@ -120,6 +120,35 @@ struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie)
     return order_next(o, at);
 }
 
+#define COUNT_STEPS 1024
+
+/* Walks one level from its start; *all is set to the number of its nodes, up to where it stops. */
+static uint64_t level_before(const struct order *o, uint32_t level, int64_t key, uint64_t tie,
+                             uint64_t stop, uint64_t *all)
+{
+    const struct order_node *s = o->sentinel;
+    uint64_t found = 0;
+    *all = 0;
+    for (const struct order_node *n = s->links[level].next; n != s && *all < stop;
+         n = n->links[level].next, ++*all)
+        found += before(n, key, tie);
+    return found;
+}
+
+uint64_t order_count_before(const struct order *o, int64_t key, uint64_t tie, bool *exact)
+{
+    uint64_t all, near = level_before(o, 0, key, tie, COUNT_STEPS, &all);
+    if (near < all || all == o->count)
+        return near;
+    *exact = false;
+    uint32_t level = 1; /* a quarter of the nodes of one level are in the next */
+    while (level < ORDER_HEIGHT_MAX - 1 && o->count >> (2 * level) > COUNT_STEPS)
+        level++;
+    uint64_t found = level_before(o, level, key, tie, UINT64_MAX, &all);
+    uint64_t guess = all ? (uint64_t)((double)o->count * (double)found / (double)all) : 0;
+    return guess > near ? guess : near;
+}
+
 void order_check(const struct order *o)
 {
     const struct order_node *s = o->sentinel;

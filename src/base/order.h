@@ -53,6 +53,10 @@ struct order_node *order_prev(const struct order *o, const struct order_node *no
 /* The first node whose (key, tie) is not below the given pair; NULL when there is none. */
 struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie);
 
+/* How many nodes stand before the given pair. Counted as far as that is cheap, else estimated from
+ * a sample of the nodes, and then *exact is set to false. */
+uint64_t order_count_before(const struct order *o, int64_t key, uint64_t tie, bool *exact);
+
 void order_check(const struct order *o); /* walks every level and asserts; for tests */
 
 #endif

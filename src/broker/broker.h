@@ -9,6 +9,7 @@
 #define TRIAGE_BROKER_BROKER_H
 
 #include "base/inbox.h"
+#include "core/filter.h"
 #include "engine/engine.h"
 
 #include <stdatomic.h>
@@ -21,19 +22,23 @@ struct request;
 enum request_kind {
     /* Straight to the engine; op.verb, op.visit and the op's inputs are set by the caller
      * (op.done, op.queue and op.user are the broker's). */
-    REQUEST_PUT,     /* op.put; the queue is created when missing and auto_create is on */
-    REQUEST_SETTLE,  /* op.verb ACK, NACK, RELEASE or EXTEND */
-    REQUEST_CANCEL,  /* op.one */
-    REQUEST_GET,     /* op.one */
-    REQUEST_LIST,    /* op.verb LIST or DEAD_LIST */
-    REQUEST_CLAIM,   /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
-    REQUEST_PURGE,   /* count */
-    REQUEST_REDRIVE, /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
+    REQUEST_PUT,    /* op.put; the queue is created when missing and auto_create is on */
+    REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND */
+    REQUEST_CANCEL, /* op.one */
+    REQUEST_GET,    /* op.one */
+    REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
+    REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
+    REQUEST_MOVE,   /* op.move.items and note; priority */
+    REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
+    REQUEST_POSITION,  /* op.one; position */
+    REQUEST_PURGE,     /* count */
+    REQUEST_REDRIVE,   /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
     REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
     /* The queue itself. */
     REQUEST_CONFIGURE, /* configure() changes the configuration; created */
     REQUEST_DELETE,    /* force */
     REQUEST_QUEUE,     /* show_queue is called once */
+    REQUEST_STATS,     /* the same, with what the engine has to count */
     REQUEST_QUEUES,    /* show_queue is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };
@@ -56,8 +61,36 @@ enum alert_kind {
 struct queue_facts {
     const struct engine_queue *queue;
     uint32_t waiting_consumers;
-    int64_t oldest_ready_ms; /* age of the oldest ready message; -1 when none */
-    uint32_t alerts;         /* raised now: bit 1 << enum alert_kind */
+    int64_t oldest_ready_ms;  /* age of the oldest ready message; -1 when none */
+    uint32_t alerts;          /* raised now: bit 1 << enum alert_kind */
+    double claims_per_second; /* of late */
+    /* STATS: ready messages that count as more urgent than their level, and that have waited longer
+     * than it promises. */
+    uint64_t aged;
+    uint64_t late;
+    bool exact; /* those two are no estimates */
+};
+
+/* What a message waits for; bits. */
+enum wait_for {
+    WAIT_DELAY = 1 << 0, /* it is scheduled */
+    WAIT_PAUSE = 1 << 1, /* the queue is paused */
+    WAIT_LIMIT = 1 << 2, /* its level or queue has as many in flight as it may */
+};
+
+/* Why a message waits. */
+struct position {
+    struct message_id id;
+    enum message_state state;
+    uint8_t slot;
+    int64_t ready_ms;
+    /* The rest for scheduled and ready ones. */
+    int effective_rank;
+    uint64_t ahead;
+    bool exact;        /* `ahead` is no estimate */
+    uint32_t wait_for; /* enum wait_for */
+    double claims_per_second;
+    int64_t start_ms; /* wall clock; INT64_MAX: nobody can tell */
 };
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
 
@@ -75,6 +108,8 @@ struct request {
     int64_t wait_ms;
     double per_second;
     bool force;
+    bool dry_run;
+    struct filter *filter; /* borrowed until done */
     request_done *done;
     request_show_queue *show_queue;
     request_configure *configure;
@@ -87,6 +122,8 @@ struct request {
     bool created;
     bool urgent_waiting; /* EXTEND */
     uint64_t count;
+    uint64_t matched;
+    struct position position;
 
     /* Private. */
     struct broker_port *port;

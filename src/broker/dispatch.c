@@ -1,6 +1,6 @@
 /* Waiting consumers stand in one line per least urgent rank they take, each with a
  * ticket. Whenever something may be ready, the smallest ticket among the lines that
- * may take the most urgent ready level is served: first come, first served, one
+ * may take the most urgent level that has something is served: first come, first served, one
  * message wakes one consumer, and nobody else is looked at. */
 #include "base/mem.h"
 #include "broker/shard.h"
@@ -106,6 +106,8 @@ static void claim_done(struct engine_op *op)
     struct work *w = r->work;
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    policy_settle(&r->dispatcher->policy, &w->plan);
+    rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0 && atomic_load(&r->hung_up) && open) {
         give_back(r);
         return;
@@ -141,7 +143,7 @@ static struct request *next_in_line(struct dispatcher *d)
     const struct queue_config *config = &d->queue->config;
     const struct queue_view *view = &d->queue->view;
     int best = 0;
-    while (best < config->level_count && view->lanes[config->levels[best].slot].ready == 0)
+    while (best < config->level_count && policy_claimable(config, view, best) == 0)
         best++;
     struct request *next = NULL;
     for (int rank = best; rank < config->level_count; rank++) {

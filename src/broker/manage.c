@@ -1,5 +1,6 @@
 #include "base/mem.h"
 #include "broker/shard.h"
+#include "core/age.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -135,6 +136,18 @@ static bool any_fits(const struct queue_config *config, struct request *r)
     return any;
 }
 
+/* The caller edits the configuration; that it is paused or not any more is noted with the time. */
+static enum status configure(struct shard *s, struct request *r, struct queue_config *config,
+                             bool is_new)
+{
+    bool was_paused = config->paused;
+    enum status status = r->configure(r, config, is_new);
+    bool paused = config->paused;
+    config->paused = was_paused;
+    age_pause(config, paused, s->now.wall_ms);
+    return status;
+}
+
 void manage_create(struct shard *s, struct request *r)
 {
     if (!may_create(s, r))
@@ -147,7 +160,7 @@ void manage_create(struct shard *s, struct request *r)
         return;
     }
     if (r->kind == REQUEST_CONFIGURE) {
-        enum status status = r->configure(r, &config, true);
+        enum status status = configure(s, r, &config, true);
         if (status) {
             shard_finish(s, r, status);
             return;
@@ -183,7 +196,7 @@ void manage_configure(struct dispatcher *d, struct request *r)
     struct shard *s = d->shard;
     struct work *w = work_new(s, r);
     w->config = d->queue->config;
-    enum status status = r->configure(r, &w->config, false);
+    enum status status = configure(s, r, &w->config, false);
     if (status) {
         shard_finish(s, r, status);
         return;
@@ -290,19 +303,28 @@ static const enum engine_verb portion_verbs[REQUEST_KIND_COUNT] = {
     [REQUEST_DEAD_DROP] = ENGINE_DEAD_DROP,
 };
 
+bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
+                  const char *field, int *slot)
+{
+    *slot = -1;
+    if (priority->kind == PRIORITY_DEFAULT)
+        return true;
+    int rank = levels_resolve(&d->queue->config, priority);
+    if (rank < 0) {
+        shard_refuse(d->shard, r, STATUS_UNKNOWN_PRIORITY, field,
+                     "The queue has no such level; GET the queue to see its levels.");
+        return false;
+    }
+    *slot = d->queue->config.levels[rank].slot;
+    return true;
+}
+
 void manage_portions(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
-    int slot = -1;
-    if (r->kind == REQUEST_REDRIVE && r->priority.kind != PRIORITY_DEFAULT) {
-        int rank = levels_resolve(&d->queue->config, &r->priority);
-        if (rank < 0) {
-            shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/priority",
-                         "The queue has no such level; GET the queue to see its levels.");
-            return;
-        }
-        slot = d->queue->config.levels[rank].slot;
-    }
+    int slot;
+    if (!manage_level(d, r, &r->priority, "/priority", &slot))
+        return;
     struct work *w = work_new(s, r);
     const struct queue_view *v = &d->queue->view;
     /* What comes in while the job runs, or dies again after a redrive, is not part of it. */

@@ -166,13 +166,7 @@ int64_t shard_oldest_ready_ms(const struct dispatcher *d)
 
 static void show(struct dispatcher *d, struct request *r)
 {
-    struct queue_facts facts = {
-        .queue = d->queue,
-        .waiting_consumers = d->waiting_count,
-        .oldest_ready_ms = shard_oldest_ready_ms(d),
-        .alerts = alerts_raised(d),
-    };
-    r->show_queue(r, &facts);
+    explain_show(d, r, (struct queue_facts){.exact = true});
 }
 
 static void show_one(struct dispatcher *d, struct request *r)
@@ -207,12 +201,16 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_GET] = pass_on,
     [REQUEST_LIST] = pass_on,
     [REQUEST_CLAIM] = dispatch_claim,
+    [REQUEST_MOVE] = move_some,
+    [REQUEST_MOVE_BULK] = move_bulk,
+    [REQUEST_POSITION] = explain_position,
     [REQUEST_PURGE] = manage_portions,
     [REQUEST_REDRIVE] = manage_portions,
     [REQUEST_DEAD_DROP] = manage_portions,
     [REQUEST_CONFIGURE] = manage_configure,
     [REQUEST_DELETE] = manage_delete,
     [REQUEST_QUEUE] = show_one,
+    [REQUEST_STATS] = explain_stats,
 };
 
 /* How much may be under way before this request is too much. What ends work or hands it out is
@@ -230,7 +228,7 @@ static uint64_t inbox_limit(struct shard *s, const struct request *r)
 
 static bool refused_early(struct shard *s, struct request *r)
 {
-    bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES;
+    bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES || r->kind == REQUEST_STATS;
     uint64_t busy = s->counters.under_way - s->counters.waiting;
     if (s->draining && !reads) {
         shard_refuse(s, r, STATUS_DRAINING, "",

@@ -4,6 +4,8 @@
  *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
  *   dispatch.c  who gets which message: policy, waiting consumers
  *   manage.c    queues come, change and go; work that is done in portions
+ *   move.c      messages get another level, one or many
+ *   explain.c   why a message waits; what is there of what age
  *   alerts.c    thresholds that were crossed; webhook.c tells the world */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
@@ -29,10 +31,28 @@ struct work {
     uint64_t limit; /* portions: how many in all */
     double credit;  /* … and how many may be done now */
     int64_t credited_ms;
-    struct settle_item *items; /* CLAIM: what was leased, to give it back */
+    union {
+        struct settle_item *items; /* CLAIM: what was leased, to give it back */
+        struct move_item *moves;   /* MOVE_BULK: those of a page that match */
+        struct count_item *counts; /* POSITION, STATS */
+    };
     uint32_t item_count;
+    int slot;                  /* MOVE_BULK: of the filter; -1: any */
+    uint64_t before_seq;       /* … what came later is not part of it */
+    struct list_cursor cursor; /* … where the next page begins */
+    bool more;                 /* … and whether there is one */
+    struct instant asked;      /* … when; older_than counts from here */
+    uint64_t seq;              /* POSITION: of the message */
     struct engine_op release;
     struct order_node timer; /* in shard->timers; key: mono_ms; last */
+};
+
+/* Claims of the last seconds. */
+#define RATE_SECONDS 30
+struct claim_rate {
+    int64_t first_s; /* when counting began, monotonic */
+    int64_t last_s;
+    uint32_t counts[RATE_SECONDS]; /* by second modulo RATE_SECONDS */
 };
 
 enum dispatcher_state { DISPATCHER_OPENING, DISPATCHER_OPEN, DISPATCHER_GONE };
@@ -47,6 +67,7 @@ struct dispatcher {
     enum dispatcher_state state;
     struct engine_queue *queue; /* NULL while opening */
     struct policy policy;
+    struct claim_rate rate;
     struct request_list parked;                   /* while opening */
     struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
     uint32_t waiting_count;
@@ -137,6 +158,17 @@ void dispatch_reconfigured(struct dispatcher *d);
 void dispatch_end_all(struct dispatcher *d, enum status status);
 bool dispatch_urgent_waiting(const struct dispatcher *d, uint8_t slot);
 
+/* explain.c */
+void explain_position(struct dispatcher *d, struct request *r);
+void explain_stats(struct dispatcher *d, struct request *r);
+void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts);
+void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms);
+double rate_per_second(const struct claim_rate *rate, int64_t mono_ms);
+
+/* move.c */
+void move_some(struct dispatcher *d, struct request *r);
+void move_bulk(struct dispatcher *d, struct request *r);
+
 /* manage.c */
 struct dispatcher *manage_find(struct shard *s, const char *name);
 void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
@@ -145,6 +177,8 @@ void manage_configure(struct dispatcher *d, struct request *r);
 void manage_delete(struct dispatcher *d, struct request *r);
 void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
 void manage_portion_timer(struct request *r);
-void manage_release(struct dispatcher *d); /* one reference less */
+bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
+                  const char *field, int *slot); /* false: refused; *slot -1 for none named */
+void manage_release(struct dispatcher *d);       /* one reference less */
 
 #endif

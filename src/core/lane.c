@@ -104,3 +104,36 @@ bool queue_keeps_in_memory(struct queue *q, const struct message *m)
         return true;
     return lane_within_bound(l, m->ready_ms, message_seq(m));
 }
+
+/* Of the tail only its ends are known; in between places are taken to be spread evenly. */
+static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t ready_ms,
+                            uint64_t seq)
+{
+    if (l->tail_ready == 0 || lane_within_bound(l, ready_ms, seq))
+        return 0;
+    if (ready_ms > l->tail_clock_ms)
+        return l->tail_ready;
+    double part = 0;
+    if (l->bound_ms == INT64_MIN) /* nothing is in memory before it */
+        part = 0;
+    else if (l->tail_clock_ms > l->bound_ms)
+        part = (double)(ready_ms - l->bound_ms) / (double)(l->tail_clock_ms - l->bound_ms);
+    else if (seq < *q->next_seq)
+        part = (double)(seq - l->bound_seq) / (double)(*q->next_seq - l->bound_seq);
+    return (uint64_t)((double)l->tail_ready * (part > 1 ? 1 : part));
+}
+
+void queue_count_before(const struct queue *q, struct count_item *item)
+{
+    const struct lane *l = &q->lanes[item->slot];
+    item->exact = true;
+    if (item->ready_ms == INT64_MAX) {
+        item->before = q->view->lanes[item->slot].ready;
+        return;
+    }
+    item->before = order_count_before(&l->ready, item->ready_ms, item->seq, &item->exact);
+    uint64_t tail = tail_before(q, l, item->ready_ms, item->seq);
+    if (tail > 0)
+        item->exact = false;
+    item->before += tail;
+}

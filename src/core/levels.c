@@ -7,6 +7,7 @@ struct profile_level {
     const char *name;
     int number; /* -1: none */
     double weight;
+    int age_minutes;
 };
 
 struct profile {
@@ -15,34 +16,42 @@ struct profile {
     int level_count;
     int default_rank;
     int64_t visibility_ms;
+    enum policy_kind policy;
 };
 
 static const struct profile profiles[] = {
     {"levels",
-     {{"9", 9, 10},
-      {"8", 8, 9},
-      {"7", 7, 8},
-      {"6", 6, 7},
-      {"5", 5, 6},
-      {"4", 4, 5},
-      {"3", 3, 4},
-      {"2", 2, 3},
-      {"1", 1, 2},
-      {"0", 0, 1}},
+     {{"9", 9, 10, 0},
+      {"8", 8, 9, 0},
+      {"7", 7, 8, 0},
+      {"6", 6, 7, 0},
+      {"5", 5, 6, 0},
+      {"4", 4, 5, 0},
+      {"3", 3, 4, 0},
+      {"2", 2, 3, 0},
+      {"1", 1, 2, 0},
+      {"0", 0, 1, 0}},
      10,
      4,
-     30000},
+     30000,
+     POLICY_STRICT},
     {"tiers",
-     {{"CRITICAL", 0, 8}, {"HIGH", 1, 4}, {"NORMAL", 2, 2}, {"LOW", 3, 1}, {"BACKGROUND", 4, 0.5}},
+     {{"CRITICAL", 0, 8, 0},
+      {"HIGH", 1, 4, 0},
+      {"NORMAL", 2, 2, 0},
+      {"LOW", 3, 1, 30},
+      {"BACKGROUND", 4, 0.5, 60}},
      5,
      2,
-     300000},
+     300000,
+     POLICY_WEIGHTED},
     {"environments",
-     {{"production", -1, 4}, {"staging", -1, 3}, {"qa", -1, 2}, {"development", -1, 1}},
+     {{"production", -1, 4, 0}, {"staging", -1, 3, 0}, {"qa", -1, 2, 0}, {"development", -1, 1, 0}},
      4,
      0,
-     30000},
-    {"timeline", {{"timeline", 0, 1}}, 1, 0, 30000},
+     30000,
+     POLICY_WEIGHTED},
+    {"timeline", {{"timeline", 0, 1, 0}}, 1, 0, 30000, POLICY_STRICT},
 };
 
 #define PROFILE_COUNT (sizeof(profiles) / sizeof(profiles[0]))
@@ -60,7 +69,7 @@ static void fill(const struct profile *p, struct queue_config *config)
     *config = (struct queue_config){
         .level_count = (uint8_t)p->level_count,
         .default_rank = (uint8_t)p->default_rank,
-        .policy = POLICY_STRICT,
+        .policy = p->policy,
         .visibility_ms = p->visibility_ms,
         .max_attempts = 3,
         .backoff = BACKOFF_NONE,
@@ -77,6 +86,7 @@ static void fill(const struct profile *p, struct queue_config *config)
         level->has_number = p->levels[i].number >= 0;
         level->number = level->has_number ? p->levels[i].number : 0;
         level->weight = p->levels[i].weight;
+        level->age_ms = p->levels[i].age_minutes * 60000LL;
         level->slot = (uint8_t)i;
     }
 }
@@ -171,7 +181,8 @@ int64_t levels_backoff_ms(const struct queue_config *config, uint32_t attempts, 
     return (int64_t)(delay * (1 + config->backoff_jitter * (2 * random01 - 1)) + 0.5);
 }
 
-static const char *const policy_names[] = {[POLICY_STRICT] = "strict"};
+static const char *const policy_names[] = {
+    [POLICY_STRICT] = "strict", [POLICY_WEIGHTED] = "weighted"};
 
 const char *policy_name(enum policy_kind kind)
 {

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum policy_kind { POLICY_STRICT };
+enum policy_kind { POLICY_STRICT, POLICY_WEIGHTED };
 enum backoff { BACKOFF_NONE, BACKOFF_FIXED, BACKOFF_EXPONENTIAL };
 enum dedup_scope { DEDUP_WINDOW, DEDUP_LIVE };
 enum expired_fate { EXPIRED_DROP, EXPIRED_DEAD };
@@ -20,10 +20,23 @@ enum expired_fate { EXPIRED_DROP, EXPIRED_DEAD };
 struct level {
     char name[LEVEL_NAME_MAX + 1];
     bool has_number;
-    int64_t number; /* what the API shows; orders nothing */
-    double weight;
+    int64_t number;      /* what the API shows; orders nothing */
+    double weight;       /* a multiple of WEIGHT_UNIT */
+    int64_t age_ms;      /* after waiting this long it counts as one level more urgent; 0: never */
+    int64_t max_wait_ms; /* within which it is to be claimed; 0: no promise */
+    uint32_t max_in_flight; /* leased at a time; 0: no limit */
     uint8_t slot;
 };
+
+#define WEIGHT_UNIT 0.001
+
+/* When a queue was paused, wall clock: that time is nobody's age. */
+struct pause {
+    int64_t from_ms;
+    int64_t until_ms; /* PAUSE_OPEN: it still is */
+};
+
+#define PAUSE_OPEN INT64_MAX
 
 struct queue_config {
     char profile[16]; /* "levels", …, "custom" */
@@ -31,7 +44,10 @@ struct queue_config {
     uint8_t default_rank;
     struct level levels[LEVEL_COUNT_MAX]; /* by rank */
     enum policy_kind policy;
-    bool paused;
+    bool paused; /* changed through age_pause() */
+    uint8_t pause_count;
+    struct pause pauses[PAUSES_MAX]; /* the latest ones, in order */
+    uint32_t max_in_flight;          /* leased at a time; 0: no limit */
 
     int64_t visibility_ms;
     uint32_t max_attempts;

@@ -130,8 +130,10 @@ struct message *message_new(uint64_t seq)
 
 static void delivery_free(struct delivery *d)
 {
-    if (d)
-        free(d->reason);
+    if (!d)
+        return;
+    free(d->reason);
+    free(d->escalation);
     free(d);
 }
 

@@ -68,14 +68,24 @@ struct priority_ref {
     char name[LEVEL_NAME_MAX + 1];
 };
 
-/* Present from the first delivery on. */
+/* Who gave a message another level, when, and why; the last time it was done. */
+struct escalation {
+    int64_t at_ms; /* wall */
+    uint8_t from_slot;
+    uint16_t actor_len;
+    uint16_t reason_len;
+    char text[]; /* actor, then reason */
+};
+
+/* Present from the first delivery or escalation on. */
 struct delivery {
     uint8_t receipt[RECEIPT_BYTES]; /* of the present or last lease */
     int64_t lease_until_ms;         /* monotonic */
     int64_t lease_ms;               /* how long it was granted for */
     int64_t died_ms;                /* wall clock; DEAD and DONE only */
     uint32_t reason_len;
-    char *reason; /* owned; why the last attempt failed, or NULL */
+    char *reason;                  /* owned; why the last attempt failed, or NULL */
+    struct escalation *escalation; /* owned, or NULL */
 };
 
 struct message;

@@ -12,6 +12,9 @@
 /* The one function that moves a message. NEW stands for "not in memory". */
 void queue_move(struct queue *q, struct message *m, enum message_state to);
 
+/* It is not as it was born any more, and the store is to know. */
+void queue_touch(struct queue *q, struct message *m);
+
 /* Adds `by` (1 or -1) to whatever counts messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);
 

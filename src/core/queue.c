@@ -1,5 +1,6 @@
 #include "core/queue.h"
 #include "base/mem.h"
+#include "core/age.h"
 #include "core/dedup.h"
 #include "core/moves.h"
 
@@ -192,6 +193,14 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
     expiry_follow(q, m);
     if (from == MESSAGE_READY || to == MESSAGE_READY)
         refresh_head(q, m->slot);
+}
+
+void queue_touch(struct queue *q, struct message *m)
+{
+    bool first = !m->touched;
+    m->touched = true;
+    if (q->backing)
+        q->backing->changed(q, m, first);
 }
 
 static void account(struct queue *q, const struct message *m, int by)
@@ -457,26 +466,35 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
     __builtin_prefetch(&second->node.links[0]);
 }
 
-struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, struct instant now)
+struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
 {
     struct message *m;
     while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
         queue_expire(q, m, now);
-    if (!m)
-        return NULL;
-    prefetch_behind(&q->lanes[slot].ready, m);
+    return m;
+}
+
+static void count_claim(struct queue *q, const struct message *m, struct instant now)
+{
+    struct queue_totals *t = &q->view->totals;
+    int rank = levels_rank_of_slot(q->config, m->slot);
+    t->claimed++;
+    t->redelivered += m->attempts > 1;
+    t->aged += age_effective_rank(q->config, rank, m->ready_ms, now.wall_ms) < rank;
+    t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
+}
+
+void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now)
+{
+    prefetch_behind(&q->lanes[m->slot].ready, m);
     struct delivery *d = message_delivery(m);
     q->random(d->receipt, sizeof(d->receipt));
     d->lease_ms = lease_ms;
     d->lease_until_ms = now.mono_ms + lease_ms;
     m->attempts++;
-    q->view->totals.claimed++;
-    q->view->totals.redelivered += m->attempts > 1;
+    count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
-    if (q->backing)
-        q->backing->changed(q, m);
-    m->touched = true;
-    return m;
+    queue_touch(q, m);
 }
 
 /* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
@@ -491,8 +509,7 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;
     queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
-    if (q->backing)
-        q->backing->changed(q, m);
+    queue_touch(q, m);
     return m->state;
 }
 
@@ -565,8 +582,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     m->delivery->lease_ms = lease_ms;
     m->delivery->lease_until_ms = now.mono_ms + lease_ms;
     queue_move(q, m, MESSAGE_LEASED);
-    if (q->backing)
-        q->backing->changed(q, m);
+    queue_touch(q, m);
     item->state = MESSAGE_LEASED;
     item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;
@@ -589,6 +605,56 @@ enum status queue_cancel(struct queue *q, const struct message_id *id, struct in
         return STATUS_NOT_PENDING;
     queue_cancel_pending(q, m, now);
     return STATUS_OK;
+}
+
+static struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note,
+                                         int64_t wall_ms)
+{
+    struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
+    e->at_ms = wall_ms;
+    e->from_slot = from_slot;
+    e->actor_len = note->actor_len;
+    e->reason_len = note->reason_len;
+    if (note->actor_len > 0)
+        memcpy(e->text, note->actor, note->actor_len);
+    if (note->reason_len > 0)
+        memcpy(e->text + note->actor_len, note->reason, note->reason_len);
+    return e;
+}
+
+/* From its place in one lane to the same place in another. */
+static void change_lane(struct queue *q, struct message *m, uint8_t slot)
+{
+    enum message_state state = m->state;
+    bool first = !m->touched;
+    queue_move(q, m, MESSAGE_NEW);
+    m->touched = true; /* before it stands in the new lane, whose cold messages it is not one of */
+    m->slot = slot;
+    queue_move(q, m, state);
+    if (q->backing)
+        q->backing->changed(q, m, first);
+}
+
+void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
+                    const struct move_note *note, struct instant now)
+{
+    struct message *m = queue_find(q, &item->id);
+    item->changed = false;
+    item->status = !m                   ? STATUS_MESSAGE_NOT_FOUND
+                   : message_pending(m) ? STATUS_OK
+                                        : STATUS_NOT_PENDING;
+    if (item->status)
+        return;
+    item->state = m->state;
+    item->from_slot = m->slot;
+    if (m->slot == slot)
+        return;
+    struct delivery *d = message_delivery(m);
+    free(d->escalation);
+    d->escalation = escalation_new(m->slot, note, now.wall_ms);
+    item->changed = true;
+    q->view->totals.escalated++;
+    change_lane(q, m, slot);
 }
 
 void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now)

@@ -43,6 +43,32 @@ struct settle_item {
     uint8_t slot;             /* EXTEND: its level */
 };
 
+/* One message to give another level, and what became of it. */
+struct move_item {
+    struct message_id id;
+    enum status status;       /* OK, MESSAGE_NOT_FOUND, NOT_PENDING */
+    bool changed;             /* OK, but it was at that level already: false */
+    enum message_state state; /* after a success, as is the next */
+    uint8_t from_slot;
+};
+
+/* Who asks for it and why; either may be empty. */
+struct move_note {
+    const char *actor;
+    const char *reason;
+    uint16_t actor_len;
+    uint16_t reason_len;
+};
+
+/* How many ready messages of a lane stand before a place. */
+struct count_item {
+    uint8_t slot;
+    int64_t ready_ms;
+    uint64_t seq;
+    uint64_t before;
+    bool exact; /* false: an estimate */
+};
+
 struct queue;
 
 /* The message that a dedup key stands for. */
@@ -60,8 +86,9 @@ struct queue_backing {
     /* A new message. In memory: it is in its place. Else it joins the tail, and is the store's to
      * free. */
     void (*stored)(struct queue *q, struct message *m, bool in_memory);
-    /* Lease, attempts, place or level changed: its state record is to be written. */
-    void (*changed)(struct queue *q, struct message *m);
+    /* Lease, attempts, place or level changed: its state record is to be written. `first`: until
+     * now it was as it was born. */
+    void (*changed)(struct queue *q, struct message *m, bool first);
     /* It leaves for DONE, EXPIRED, CANCELLED or DEAD and is freed after this call. */
     void (*ended)(struct queue *q, struct message *m, enum message_state to, struct instant now);
     /* DEAD to pending again: the message is in memory, its record is to move back. */
@@ -135,8 +162,17 @@ void queue_release(struct queue *q, struct settle_item *item, struct instant now
 void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now);
 MUST_USE enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now);
 
-/* Leases the head of a lane; NULL when nothing there is ready. */
-struct message *queue_claim(struct queue *q, uint8_t slot, int64_t lease_ms, struct instant now);
+/* The head of a lane; NULL when nothing there is ready. Brought into memory if need be; what has
+ * outlived its time to live is out of the way then. */
+struct message *queue_head(struct queue *q, uint8_t slot, struct instant now);
+/* Leases such a head, which counts an attempt. */
+void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now);
+
+/* Gives a scheduled or ready message the level with this slot. It keeps its age. */
+void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
+                    const struct move_note *note, struct instant now);
+
+void queue_count_before(const struct queue *q, struct count_item *item);
 
 /* The message in memory or brought there, in any state; NULL when there is none. */
 struct message *queue_find(struct queue *q, const struct message_id *id);

@@ -86,8 +86,9 @@ enum engine_verb {
      * UNKNOWN_PRIORITY, STORAGE_FULL. The body of a stored draft is taken (draft.body is NULL
      * then). */
     ENGINE_PUT,
-    /* Leases up to claim.plan->want messages by the plan; visit shows each. Each counts an attempt.
-     */
+    /* Leases up to claim.plan->want messages by the plan, says in each step how many it found, and
+     * visit shows each. Each counts an attempt. An engine with the capability SHARED also keeps to
+     * the in-flight limits of the configuration itself. */
     ENGINE_CLAIM,
     /* settle.items by id and receipt. Per item OK, MESSAGE_NOT_FOUND, RECEIPT_EXPIRED; and the
      * state the message is in now. */
@@ -97,6 +98,13 @@ enum engine_verb {
     ENGINE_EXTEND,  /* the lease ends settle.lease_ms from now */
     /* one.id. SCHEDULED or READY only, else NOT_PENDING. */
     ENGINE_CANCEL,
+    /* Gives move.items the level with move.slot, and notes who asked for it and why. Ready or
+     * scheduled ones only; they keep their place in order of time. Per item, see struct move_item.
+     */
+    ENGINE_MOVE,
+    /* How many ready messages stand before each place of count.items. Cheap however many there are,
+     * and so perhaps an estimate. */
+    ENGINE_COUNT,
     /* one.id in any state, also DEAD, and DONE while history is kept; visit shows it. */
     ENGINE_GET,
     /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count
@@ -148,7 +156,7 @@ struct engine_op {
             uint32_t count;
         } put;
         struct {
-            const struct plan *plan;
+            struct plan *plan;
             int64_t lease_ms; /* -1: the queue's own */
             uint32_t found;   /* out */
         } claim;
@@ -160,6 +168,16 @@ struct engine_op {
             const char *reason;
             uint32_t reason_len;
         } settle;
+        struct {
+            struct move_item *items;
+            uint32_t count;
+            uint8_t slot;
+            struct move_note note;
+        } move;
+        struct {
+            struct count_item *items;
+            uint32_t count;
+        } count;
         struct {
             struct message_id id;
         } one;

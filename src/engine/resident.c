@@ -190,17 +190,41 @@ static void apply_put(struct resident_queue *rq, struct engine_op *op, struct in
         queue_put(&rq->core, &op->put.items[i], now);
 }
 
+/* The message whose turn it is in a step, or NULL. */
+static struct message *step_head(struct resident_queue *rq, const struct plan *plan,
+                                 const struct plan_step *step, struct instant now)
+{
+    struct message *best = NULL;
+    int64_t best_key = 0;
+    for (uint32_t i = 0; i < step->lane_count; i++) {
+        const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
+        struct message *m =
+            plan->room[lane->slot] > 0 ? queue_head(&rq->core, lane->slot, now) : NULL;
+        if (!m || m->ready_ms > lane->until_ms)
+            continue;
+        int64_t key = m->ready_ms + lane->bias_ms;
+        if (!best || key < best_key || (key == best_key && message_seq(m) < message_seq(best))) {
+            best = m;
+            best_key = key;
+        }
+    }
+    return best;
+}
+
 static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
-    const struct plan *plan = op->claim.plan;
+    struct plan *plan = op->claim.plan;
     int64_t lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
     op->claim.found = 0;
     for (uint32_t i = 0; i < plan->step_count; i++) {
-        const struct plan_step *step = &plan->steps[i];
-        for (uint16_t n = 0; n < step->max && op->claim.found < plan->want; n++) {
-            struct message *m = queue_claim(&rq->core, step->slot, lease_ms, now);
+        struct plan_step *step = &plan->steps[i];
+        for (step->found = 0; step->found < step->max && op->claim.found < plan->want;
+             step->found++) {
+            struct message *m = step_head(rq, plan, step, now);
             if (!m)
                 break;
+            plan->room[m->slot]--;
+            queue_lease(&rq->core, m, lease_ms, now);
             op->claim.found++;
             show(rq, op, m, now);
         }
@@ -226,6 +250,19 @@ static void apply_settle(struct resident_queue *rq, struct engine_op *op, struct
 static void apply_cancel(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->status = queue_cancel(&rq->core, &op->one.id, now);
+}
+
+static void apply_move(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    for (uint32_t i = 0; i < op->move.count; i++)
+        queue_escalate(&rq->core, &op->move.items[i], op->move.slot, &op->move.note, now);
+}
+
+static void apply_count(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    (void)now;
+    for (uint32_t i = 0; i < op->count.count; i++)
+        queue_count_before(&rq->core, &op->count.items[i]);
 }
 
 static void apply_get(struct resident_queue *rq, struct engine_op *op, struct instant now)
@@ -343,6 +380,8 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_RELEASE] = apply_settle,
     [ENGINE_EXTEND] = apply_settle,
     [ENGINE_CANCEL] = apply_cancel,
+    [ENGINE_MOVE] = apply_move,
+    [ENGINE_COUNT] = apply_count,
     [ENGINE_GET] = apply_get,
     [ENGINE_PURGE] = apply_purge,
     [ENGINE_LIST] = apply_list,

@@ -60,7 +60,7 @@ static void check_encoded(const struct message *m)
 {
     struct buf out = {0};
     struct instant now = {0};
-    encode_claimed(&out, &t.queue, m);
+    encode_claimed(&out, &t.queue, m, now);
     parse(&out);
     check_payload(m, true);
     assert(out.len <= ENCODED_MESSAGE_MAX);

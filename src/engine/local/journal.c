@@ -222,12 +222,12 @@ static void stored(struct queue *q, struct message *m, bool in_memory)
     tail_spill(q, m->slot);
 }
 
-static void changed(struct queue *q, struct message *m)
+static void changed(struct queue *q, struct message *m, bool first)
 {
     struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
     lq->changed = true;
-    if (m->cold && !m->touched)
+    if (m->cold && first)
         lq->cold_bytes -= message_bytes(m);
     struct key k;
     key_seq(&k, KEY_STATE, q->id, message_seq(m));
@@ -319,7 +319,7 @@ static void revived(struct queue *q, struct message *m)
     key_seq(&k, KEY_DEAD, q->id, message_seq(m));
     store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
     mark_cold(l);
-    changed(q, m);
+    changed(q, m, false);
 }
 
 /* Queues with something under way */

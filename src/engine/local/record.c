@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMAT 1
+/* 1: no escalations, aging or in-flight limits. Still read. */
+#define FORMAT 2
 
 /* Writing fields */
 
@@ -36,11 +37,13 @@ static void put_double(struct buf *out, double value)
 struct reader {
     const uint8_t *at, *end;
     bool ok;
+    uint8_t format; /* of a value, once get_format() was called */
 };
 
 static struct reader reader_of(const char *data, size_t len)
 {
-    return (struct reader){(const uint8_t *)data, (const uint8_t *)data + len, true};
+    return (struct reader){
+        .at = (const uint8_t *)data, .end = (const uint8_t *)data + len, .ok = true};
 }
 
 static uint64_t get_be(struct reader *r, size_t width)
@@ -53,6 +56,14 @@ static uint64_t get_be(struct reader *r, size_t width)
     for (size_t i = 0; i < width; i++)
         value = value << 8 | *r->at++;
     return value;
+}
+
+static bool get_format(struct reader *r)
+{
+    r->format = (uint8_t)get_be(r, 1);
+    if (r->format < 1 || r->format > FORMAT)
+        r->ok = false;
+    return r->ok;
 }
 
 static const char *get_bytes(struct reader *r, size_t len)
@@ -258,8 +269,7 @@ struct message *record_get_message(const char *data, size_t len, const struct me
 {
     struct reader r = reader_of(data, len);
     struct message *m = message_new(id->seq);
-    if (get_be(&r, 1) != FORMAT)
-        r.ok = false;
+    get_format(&r);
     get_shape(&r, m);
     get_body(&r, m);
     if (!at_end(&r)) {
@@ -273,6 +283,38 @@ struct message *record_get_message(const char *data, size_t len, const struct me
 }
 
 /* State */
+
+static void put_escalation(struct buf *out, const struct escalation *e)
+{
+    put_be(out, e != NULL, 1);
+    if (!e)
+        return;
+    put_be(out, (uint64_t)e->at_ms, 8);
+    put_be(out, e->from_slot, 1);
+    put_be(out, e->actor_len, 2);
+    put_be(out, e->reason_len, 2);
+    buf_put(out, e->text, (size_t)e->actor_len + e->reason_len);
+}
+
+static struct escalation *get_escalation(struct reader *r)
+{
+    if (r->format < 2 || !get_bool(r))
+        return NULL;
+    int64_t at_ms = (int64_t)get_be(r, 8);
+    uint8_t from_slot = (uint8_t)get_be(r, 1);
+    uint16_t actor_len = (uint16_t)get_be(r, 2), reason_len = (uint16_t)get_be(r, 2);
+    size_t len = (size_t)actor_len + reason_len;
+    bool fits = actor_len <= ACTOR_MAX && reason_len <= REASON_MAX && from_slot < LEVEL_COUNT_MAX;
+    const char *text = fits ? get_bytes(r, len) : NULL;
+    if (!text) {
+        r->ok = false;
+        return NULL;
+    }
+    struct escalation *e = mem_alloc(sizeof(*e) + len);
+    *e = (struct escalation){at_ms, from_slot, actor_len, reason_len};
+    memcpy(e->text, text, len);
+    return e;
+}
 
 static void put_state(struct buf *out, const struct message *m, uint64_t boot)
 {
@@ -291,6 +333,7 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
     put_be(out, (uint64_t)d->lease_ms, 8);
     put_be(out, (uint64_t)d->died_ms, 8);
     put_text(out, d->reason, d->reason_len);
+    put_escalation(out, d->escalation);
     put_shape(out, m);
 }
 
@@ -332,6 +375,7 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
     }
     d->reason = len > 0 ? mem_dup(reason, len) : NULL;
     d->reason_len = (uint32_t)len;
+    d->escalation = get_escalation(r);
     m->touched = true;
     get_shape(r, m);
 }
@@ -347,8 +391,7 @@ struct message *record_get_state(const char *data, size_t len, uint64_t seq,
 {
     struct reader r = reader_of(data, len);
     struct message *m = message_new(seq);
-    if (get_be(&r, 1) != FORMAT)
-        r.ok = false;
+    get_format(&r);
     get_state(&r, m, &now);
     if (!at_end(&r)) {
         message_free(m);
@@ -386,8 +429,7 @@ struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int
 {
     struct reader r = reader_of(data, len);
     struct message *m = message_new(seq);
-    if (get_be(&r, 1) != FORMAT)
-        r.ok = false;
+    get_format(&r);
     *until_ms = (int64_t)get_be(&r, 8);
     get_state(&r, m, NULL);
     get_body(&r, m);
@@ -401,7 +443,7 @@ struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int
 bool record_whole_until(const char *data, size_t len, int64_t *until_ms)
 {
     struct reader r = reader_of(data, len);
-    bool known = get_be(&r, 1) == FORMAT;
+    bool known = get_format(&r);
     *until_ms = (int64_t)get_be(&r, 8);
     return known && r.ok;
 }
@@ -421,7 +463,7 @@ void record_put_dedup(struct buf *out, const struct dedup_hit *hit)
 bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup_hit *hit)
 {
     struct reader r = reader_of(data, len);
-    bool known = get_be(&r, 1) == FORMAT;
+    bool known = get_format(&r);
     hit->until_ms = (int64_t)get_be(&r, 8);
     hit->enqueued_ms = (int64_t)get_be(&r, 8);
     hit->id.queue = queue;
@@ -445,6 +487,9 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
         put_be(out, (uint64_t)l->number, 8);
         put_double(out, l->weight);
         put_be(out, l->slot, 1);
+        put_be(out, (uint64_t)l->age_ms, 8);
+        put_be(out, (uint64_t)l->max_wait_ms, 8);
+        put_be(out, l->max_in_flight, 4);
     }
     put_text(out, policy_name(c->policy), strlen(policy_name(c->policy)));
     put_be(out, c->paused, 1);
@@ -464,6 +509,12 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
     put_be(out, c->alert_dead_letters, 8);
     put_be(out, (uint64_t)c->alert_oldest_ready_seconds, 8);
     put_text(out, c->alert_webhook, strlen(c->alert_webhook));
+    put_be(out, c->max_in_flight, 4);
+    put_be(out, c->pause_count, 1);
+    for (int i = 0; i < c->pause_count; i++) {
+        put_be(out, (uint64_t)c->pauses[i].from_ms, 8);
+        put_be(out, (uint64_t)c->pauses[i].until_ms, 8);
+    }
 }
 
 static void get_levels(struct reader *r, struct queue_config *c)
@@ -486,6 +537,26 @@ static void get_levels(struct reader *r, struct queue_config *c)
             return;
         }
         taken[l->slot] = true;
+        if (r->format < 2)
+            continue;
+        l->age_ms = (int64_t)get_be(r, 8);
+        l->max_wait_ms = (int64_t)get_be(r, 8);
+        l->max_in_flight = (uint32_t)get_be(r, 4);
+        if (l->age_ms < 0 || l->max_wait_ms < 0)
+            r->ok = false;
+    }
+}
+
+static void get_pauses(struct reader *r, struct queue_config *c)
+{
+    c->pause_count = (uint8_t)get_be(r, 1);
+    if (c->pause_count > PAUSES_MAX) {
+        r->ok = false;
+        return;
+    }
+    for (int i = 0; i < c->pause_count; i++) {
+        c->pauses[i].from_ms = (int64_t)get_be(r, 8);
+        c->pauses[i].until_ms = (int64_t)get_be(r, 8);
     }
 }
 
@@ -494,7 +565,7 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
 {
     struct reader r = reader_of(data, len);
     *c = (struct queue_config){0};
-    if (get_be(&r, 1) != FORMAT)
+    if (!get_format(&r))
         return false;
     get_text(&r, name, QUEUE_NAME_MAX + 1);
     get_text(&r, c->profile, sizeof(c->profile));
@@ -520,6 +591,10 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
     c->alert_dead_letters = get_be(&r, 8);
     c->alert_oldest_ready_seconds = (int64_t)get_be(&r, 8);
     get_text(&r, c->alert_webhook, sizeof(c->alert_webhook));
+    if (r.format >= 2) {
+        c->max_in_flight = (uint32_t)get_be(&r, 4);
+        get_pauses(&r, c);
+    }
     return at_end(&r) && name[0] && policy_parse(policy, &c->policy) &&
            c->backoff <= BACKOFF_EXPONENTIAL && c->expired <= EXPIRED_DEAD &&
            c->dedup_scope <= DEDUP_LIVE;
@@ -557,7 +632,7 @@ bool record_get_counters(const char *data, size_t len, struct record_counters *c
 {
     struct reader r = reader_of(data, len);
     *c = (struct record_counters){0};
-    if (get_be(&r, 1) != FORMAT)
+    if (!get_format(&r))
         return false;
     c->next_seq = get_be(&r, 8);
     c->cold_bytes = get_be(&r, 8);

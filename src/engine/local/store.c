@@ -98,6 +98,8 @@ static enum status check_format(const char *dir, struct buf *error)
     long format = got > 0 ? strtol(text, &end, 10) : 0;
     if (format == STORE_FORMAT)
         return STATUS_OK;
+    if (format > 0 && format < STORE_FORMAT)
+        return write_format(dir, path) ? STATUS_OK : refuse(error, "cannot write", path);
     if (format > STORE_FORMAT)
         buf_printf(error, "%s has format %ld, and this triaged knows up to %d; use a newer triaged",
                    dir, format, STORE_FORMAT);

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STORE_FORMAT 1
+#define STORE_FORMAT 2 /* older ones are read, and become this one */
 
 struct store;
 struct store_batch;

@@ -1,0 +1,201 @@
+#include "core/explain.h"
+#include "base/mem.h"
+#include "broker/shard.h"
+#include "core/age.h"
+
+#include <string.h>
+
+/* The rate of claims */
+
+/* Seconds that have passed since are empty. */
+static void rate_move_on(struct claim_rate *rate, int64_t second)
+{
+    if (second - rate->last_s >= RATE_SECONDS)
+        memset(rate->counts, 0, sizeof(rate->counts));
+    else
+        while (rate->last_s < second)
+            rate->counts[++rate->last_s % RATE_SECONDS] = 0;
+    rate->last_s = second;
+}
+
+void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms)
+{
+    int64_t second = mono_ms / 1000;
+    if (rate->first_s == 0)
+        rate->first_s = rate->last_s = second;
+    if (second != rate->last_s)
+        rate_move_on(rate, second);
+    rate->counts[second % RATE_SECONDS] += claims;
+}
+
+double rate_per_second(const struct claim_rate *rate, int64_t mono_ms)
+{
+    struct claim_rate now = *rate;
+    int64_t second = mono_ms / 1000, span = second - rate->first_s + 1;
+    uint64_t sum = 0;
+    if (rate->first_s == 0)
+        return 0;
+    rate_move_on(&now, second);
+    for (int i = 0; i < RATE_SECONDS; i++)
+        sum += now.counts[i];
+    return (double)sum / (double)(span < RATE_SECONDS ? span : RATE_SECONDS);
+}
+
+/* Counting */
+
+static void submit_count(struct request *r, uint32_t count, engine_done *done)
+{
+    struct work *w = r->work;
+    w->release = (struct engine_op){
+        .verb = ENGINE_COUNT, .queue = r->dispatcher->queue, .done = done, .user = r};
+    w->release.count.items = w->counts;
+    w->release.count.count = count;
+    shard_submit(r->shard, &w->release);
+}
+
+/* A queue */
+
+void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts)
+{
+    facts.queue = d->queue;
+    facts.waiting_consumers = d->waiting_count;
+    facts.oldest_ready_ms = shard_oldest_ready_ms(d);
+    facts.alerts = alerts_raised(d);
+    facts.claims_per_second = rate_per_second(&d->rate, d->shard->now.mono_ms);
+    r->show_queue(r, &facts);
+}
+
+static void stats_counted(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct queue_facts facts = {.exact = true};
+    if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
+        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        return;
+    }
+    for (uint32_t i = 0; i < op->count.count; i++) {
+        const struct count_item *item = &op->count.items[i];
+        *(i < op->count.count / 2 ? &facts.aged : &facts.late) += item->before;
+        facts.exact = facts.exact && item->exact;
+    }
+    explain_show(r->dispatcher, r, facts);
+    shard_finish(r->shard, r, STATUS_OK);
+}
+
+void explain_stats(struct dispatcher *d, struct request *r)
+{
+    const struct queue_config *config = &d->queue->config;
+    struct work *w = work_new(d->shard, r);
+    w->counts = mem_alloc(2 * (size_t)config->level_count * sizeof(*w->counts));
+    explain_aged(config, d->shard->now.wall_ms, w->counts);
+    explain_late(config, d->shard->now.wall_ms, w->counts + config->level_count);
+    submit_count(r, 2 * config->level_count, stats_counted);
+}
+
+/* A message */
+
+static void found(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                  struct instant now)
+{
+    struct request *r = op->user;
+    (void)now;
+    r->work->seq = message_seq(m);
+    r->position = (struct position){
+        .id = message_identity(m, q->id),
+        .state = m->state,
+        .slot = m->slot,
+        .ready_ms = m->ready_ms,
+    };
+}
+
+static struct explain explain_of(const struct request *r)
+{
+    const struct queue_config *config = &r->dispatcher->queue->config;
+    return (struct explain){
+        .config = config,
+        .policy = &r->dispatcher->policy,
+        .now_ms = r->shard->now.wall_ms,
+        .rank = levels_rank_of_slot(config, r->position.slot),
+        .ready_ms = r->position.ready_ms,
+        .seq = r->work->seq,
+    };
+}
+
+static uint32_t waits_for(const struct engine_queue *q, const struct position *p, int rank)
+{
+    const struct level *level = &q->config.levels[rank];
+    bool full =
+        policy_room(&q->config, &q->view) == 0 ||
+        (level->max_in_flight > 0 && q->view.lanes[level->slot].leased >= level->max_in_flight);
+    return (p->state == MESSAGE_SCHEDULED ? WAIT_DELAY : 0) | (q->config.paused ? WAIT_PAUSE : 0) |
+           (full ? WAIT_LIMIT : 0);
+}
+
+/* As fast as of late, and not before its time. */
+static int64_t estimate_start(const struct position *p, int64_t now_ms)
+{
+    if (p->wait_for & WAIT_PAUSE || p->claims_per_second <= 0)
+        return INT64_MAX;
+    double wait_ms = (double)p->ahead / p->claims_per_second * 1000;
+    if (wait_ms > (double)TIME_MS_MAX / 2)
+        return INT64_MAX;
+    int64_t start_ms = now_ms + (int64_t)wait_ms;
+    return p->ready_ms > start_ms ? p->ready_ms : start_ms;
+}
+
+static void look_up(struct request *r);
+
+static void counted(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct position *p = &r->position;
+    if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
+        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        return;
+    }
+    struct explain e = explain_of(r);
+    if (e.rank < 0 || op->count.count != e.config->level_count) {
+        look_up(r); /* the levels changed meanwhile */
+        return;
+    }
+    bool ready = p->state == MESSAGE_READY;
+    p->exact = true;
+    p->ahead = explain_ahead(&e, op->count.items, &p->exact);
+    p->effective_rank = ready ? age_effective_rank(e.config, e.rank, e.ready_ms, e.now_ms) : e.rank;
+    p->wait_for = waits_for(r->dispatcher->queue, p, e.rank);
+    p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
+    p->start_ms = estimate_start(p, e.now_ms);
+    shard_finish(r->shard, r, STATUS_OK);
+}
+
+static void got(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct explain e;
+    bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    bool pending = r->position.state == MESSAGE_SCHEDULED || r->position.state == MESSAGE_READY;
+    if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
+        explain_places(&e, r->work->counts);
+        submit_count(r, e.config->level_count, counted);
+        return;
+    }
+    shard_finish(r->shard, r, op->status || open ? op->status : STATUS_QUEUE_NOT_FOUND);
+}
+
+static void look_up(struct request *r)
+{
+    r->position = (struct position){0};
+    r->op.verb = ENGINE_GET;
+    r->op.visit = found;
+    r->op.queue = r->dispatcher->queue;
+    r->op.done = got;
+    r->op.user = r;
+    shard_submit(r->shard, &r->op);
+}
+
+void explain_position(struct dispatcher *d, struct request *r)
+{
+    struct work *w = work_new(d->shard, r);
+    w->counts = mem_alloc(LEVEL_COUNT_MAX * sizeof(*w->counts));
+    look_up(r);
+}

@@ -1,0 +1,112 @@
+/* Escalation: messages get another level. Many at once are found by listing the
+ * queue page by page, so that others get their turn in between. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#define PAGE 500
+
+static void some_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    shard_finish(r->shard, r, op->status);
+}
+
+void move_some(struct dispatcher *d, struct request *r)
+{
+    int slot;
+    if (!manage_level(d, r, &r->priority, "/priority", &slot))
+        return;
+    r->op.verb = ENGINE_MOVE;
+    r->op.move.slot = (uint8_t)slot;
+    r->op.queue = d->queue;
+    r->op.done = some_done;
+    r->op.user = r;
+    shard_submit(d->shard, &r->op);
+    dispatch_mark(d);
+}
+
+/* Many */
+
+static void next_page(struct request *r);
+
+static void gather(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                   struct instant now)
+{
+    struct request *r = op->user;
+    struct work *w = r->work;
+    (void)now;
+    if (message_seq(m) < w->before_seq && filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
+        w->moves[w->item_count++].id = message_identity(m, q->id);
+}
+
+static void page_done(struct request *r, enum status status)
+{
+    bool go_on = r->work->more && r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
+                 !atomic_load(&r->hung_up);
+    if (status || !go_on)
+        shard_finish(r->shard, r, status);
+    else
+        next_page(r);
+}
+
+static void moved(struct engine_op *op)
+{
+    struct request *r = op->user;
+    for (uint32_t i = 0; !op->status && i < op->move.count; i++)
+        r->count += op->move.items[i].changed;
+    page_done(r, op->status);
+}
+
+static void submit_page(struct request *r, struct engine_op op, engine_done *done)
+{
+    op.queue = r->dispatcher->queue;
+    op.done = done;
+    op.user = r;
+    r->work->release = op;
+    shard_submit(r->shard, &r->work->release);
+}
+
+static void listed(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct work *w = r->work;
+    r->matched += w->item_count;
+    w->cursor = op->list.next;
+    w->more = op->list.more;
+    if (op->status || w->item_count == 0 || r->dry_run || r->dispatcher->state != DISPATCHER_OPEN) {
+        page_done(r, op->status);
+        return;
+    }
+    struct engine_op move = {.verb = ENGINE_MOVE, .move = r->op.move};
+    move.move.items = w->moves;
+    move.move.count = w->item_count;
+    submit_page(r, move, moved);
+    dispatch_mark(r->dispatcher);
+}
+
+static void next_page(struct request *r)
+{
+    struct work *w = r->work;
+    struct engine_op list = {.verb = ENGINE_LIST, .visit = gather};
+    w->item_count = 0;
+    list.list.after = w->cursor;
+    list.list.limit = PAGE;
+    submit_page(r, list, listed);
+}
+
+void move_bulk(struct dispatcher *d, struct request *r)
+{
+    int from, to;
+    if (!manage_level(d, r, &r->priority, "/priority", &to) ||
+        !manage_level(d, r, &r->filter->priority, "/filter/priority", &from))
+        return;
+    struct work *w = work_new(d->shard, r);
+    w->moves = mem_alloc(PAGE * sizeof(*w->moves));
+    w->slot = from;
+    w->before_seq = d->queue->next_seq;
+    w->cursor = (struct list_cursor){0};
+    w->asked = d->shard->now;
+    r->op.move.slot = (uint8_t)to;
+    r->count = r->matched = 0;
+    next_page(r);
+}

@@ -1,0 +1,86 @@
+#include "core/age.h"
+
+#include <string.h>
+
+int64_t age_between(const struct queue_config *config, int64_t from_ms, int64_t now_ms)
+{
+    int64_t age_ms = now_ms - from_ms;
+    for (int i = 0; i < config->pause_count; i++) {
+        const struct pause *p = &config->pauses[i];
+        int64_t from = p->from_ms > from_ms ? p->from_ms : from_ms;
+        int64_t until = p->until_ms < now_ms ? p->until_ms : now_ms;
+        if (until > from)
+            age_ms -= until - from;
+    }
+    return age_ms > 0 ? age_ms : 0;
+}
+
+int64_t age_cutoff(const struct queue_config *config, int64_t now_ms, int64_t wait_ms)
+{
+    int64_t at_ms = now_ms;
+    for (int i = config->pause_count; i-- > 0;) {
+        const struct pause *p = &config->pauses[i];
+        if (p->until_ms < at_ms) {
+            if (at_ms - p->until_ms >= wait_ms)
+                break;
+            wait_ms -= at_ms - p->until_ms;
+        }
+        if (p->from_ms < at_ms)
+            at_ms = p->from_ms;
+    }
+    return at_ms - wait_ms;
+}
+
+int64_t age_urgent_ms(const struct level *level)
+{
+    return level->max_wait_ms - level->max_wait_ms / 8;
+}
+
+int age_effective_rank(const struct queue_config *config, int rank, int64_t ready_ms,
+                       int64_t now_ms)
+{
+    const struct level *level = &config->levels[rank];
+    if (level->age_ms == 0 && level->max_wait_ms == 0)
+        return rank;
+    int64_t age_ms = age_between(config, ready_ms, now_ms);
+    if (level->max_wait_ms > 0 && age_ms >= age_urgent_ms(level))
+        return 0;
+    for (; rank > 0 && config->levels[rank].age_ms > 0; rank--) {
+        age_ms -= config->levels[rank].age_ms;
+        if (age_ms < 0)
+            break;
+    }
+    return rank;
+}
+
+bool age_late(const struct queue_config *config, int rank, int64_t ready_ms, int64_t now_ms)
+{
+    int64_t max_ms = config->levels[rank].max_wait_ms;
+    return max_ms > 0 && age_between(config, ready_ms, now_ms) > max_ms;
+}
+
+/* Two pauses become one of the same length that ends with the second: only what has waited since
+ * before both, or became ready between them, can tell. */
+static void merge_oldest(struct queue_config *config)
+{
+    struct pause *p = config->pauses;
+    p[1].from_ms -= p[0].until_ms - p[0].from_ms;
+    memmove(p, p + 1, (size_t)(--config->pause_count) * sizeof(*p));
+}
+
+void age_pause(struct queue_config *config, bool paused, int64_t now_ms)
+{
+    if (config->paused == paused)
+        return;
+    config->paused = paused;
+    if (!paused && config->pause_count == 0)
+        return;
+    if (!paused) {
+        struct pause *last = &config->pauses[config->pause_count - 1];
+        last->until_ms = now_ms > last->from_ms ? now_ms : last->from_ms;
+        return;
+    }
+    if (config->pause_count == PAUSES_MAX)
+        merge_oldest(config);
+    config->pauses[config->pause_count++] = (struct pause){now_ms, PAUSE_OPEN};
+}
