@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 #include "engine/local/local.h"
 #include "engine/memory.h"
+#include "engine/postgres/postgres.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ static const struct {
 } kinds[] = {
     {"memory", memory_open},
     {"local", local_open},
+    {"postgres", postgres_open},
 };
 
 enum status engine_open(const struct engine_options *options, uint32_t shard_count,

@@ -154,6 +154,7 @@ struct engine_op {
     /* Set by the engine. */
     enum status status;
     struct engine_op *next; /* while submitted */
+    void *engine;           /* the engine's own, while submitted */
     union {
         struct {
             const char *name;
@@ -266,8 +267,9 @@ static inline bool engine_has(const struct engine *e, enum engine_capability cap
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 
 struct engine_options {
-    const char *kind;     /* "memory", "local" */
+    const char *kind;     /* "memory", "local", "postgres" */
     const char *data_dir; /* local */
+    const char *postgres; /* postgres: a connection string as libpq takes them */
     enum durability durability;
     int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
     uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */

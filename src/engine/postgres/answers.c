@@ -1,0 +1,550 @@
+/* The answers of the SQL functions, back into the ops that asked. */
+#include "base/mem.h"
+#include "engine/postgres/impl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status status_of(const PGresult *r, int row, int column)
+{
+    static const enum status known[] = {
+        STATUS_MESSAGE_NOT_FOUND, STATUS_RECEIPT_EXPIRED,   STATUS_NOT_PENDING,
+        STATUS_QUEUE_FULL,        STATUS_PAYLOAD_TOO_LARGE, STATUS_QUEUE_NOT_FOUND,
+        STATUS_LEVEL_IN_USE,      STATUS_UNKNOWN_PRIORITY,
+    };
+    if (cell_null(r, row, column))
+        return STATUS_OK;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (cell_is(r, row, column, status_name(known[i])))
+            return known[i];
+    }
+    return STATUS_ENGINE_UNAVAILABLE;
+}
+
+static enum message_state state_of(const PGresult *r, int row, int column)
+{
+    for (int state = MESSAGE_NEW; state < MESSAGE_STATE_COUNT; state++) {
+        if (cell_is(r, row, column, message_state_name((enum message_state)state)))
+            return (enum message_state)state;
+    }
+    return MESSAGE_NEW;
+}
+
+/* Messages */
+
+/* The columns by name: functions may come to give more. */
+enum column {
+    COLUMN_STATE,
+    COLUMN_SEQ,
+    COLUMN_SLOT,
+    COLUMN_READY,
+    COLUMN_BORN_SLOT,
+    COLUMN_BORN,
+    COLUMN_ENQUEUED,
+    COLUMN_EXPIRE,
+    COLUMN_ATTEMPTS,
+    COLUMN_KIND,
+    COLUMN_PAYLOAD,
+    COLUMN_METADATA,
+    COLUMN_KEY,
+    COLUMN_REASON,
+    COLUMN_RECEIPT,
+    COLUMN_UNTIL,
+    COLUMN_LEASE,
+    COLUMN_ENDED,
+    COLUMN_ESCALATED,
+    COLUMN_ESCALATED_FROM,
+    COLUMN_ESCALATED_BY,
+    COLUMN_ESCALATED_WHY,
+    COLUMN_COUNT
+};
+
+struct columns {
+    int at[COLUMN_COUNT]; /* -1: not there */
+};
+
+static struct columns columns_of(const PGresult *r)
+{
+    static const char *const names[COLUMN_COUNT] = {
+        "state",        "seq",           "slot",      "ready_ms",     "born_slot",
+        "born_ms",      "enqueued_ms",   "expire_ms", "attempts",     "kind",
+        "payload",      "metadata",      "dedup_key", "reason",       "receipt",
+        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms", "escalated_from",
+        "escalated_by", "escalated_why",
+    };
+    struct columns c;
+    for (int i = 0; i < COLUMN_COUNT; i++)
+        c.at[i] = PQfnumber(r, names[i]);
+    return c;
+}
+
+struct row {
+    const PGresult *result;
+    const struct columns *columns;
+    int at;
+};
+
+static bool has(const struct row *row, enum column c)
+{
+    return row->columns->at[c] >= 0 && !cell_null(row->result, row->at, row->columns->at[c]);
+}
+
+static int64_t int_of(const struct row *row, enum column c)
+{
+    return has(row, c) ? cell_int(row->result, row->at, row->columns->at[c]) : 0;
+}
+
+static const char *bytes_of(const struct row *row, enum column c, size_t *len)
+{
+    *len = 0;
+    return has(row, c) ? cell_bytes(row->result, row->at, row->columns->at[c], len) : "";
+}
+
+static void read_body(const struct row *row, struct message *m)
+{
+    size_t payload_len, metadata_len, key_len;
+    const char *payload = bytes_of(row, COLUMN_PAYLOAD, &payload_len);
+    const char *metadata = bytes_of(row, COLUMN_METADATA, &metadata_len);
+    const char *key = bytes_of(row, COLUMN_KEY, &key_len);
+    m->body = mem_alloc(payload_len + metadata_len + key_len + 1);
+    memcpy(m->body, payload, payload_len);
+    memcpy(m->body + payload_len, metadata, metadata_len);
+    memcpy(m->body + payload_len + metadata_len, key, key_len);
+    m->payload_len = (uint32_t)payload_len;
+    m->metadata_len = (uint16_t)metadata_len;
+    m->dedup_len = (uint16_t)key_len;
+    m->kind = (uint8_t)int_of(row, COLUMN_KIND);
+}
+
+static void read_escalation(const struct row *row, struct delivery *d)
+{
+    if (!has(row, COLUMN_ESCALATED))
+        return;
+    size_t by_len, why_len;
+    const char *by = bytes_of(row, COLUMN_ESCALATED_BY, &by_len);
+    const char *why = bytes_of(row, COLUMN_ESCALATED_WHY, &why_len);
+    d->escalation = mem_alloc(sizeof(*d->escalation) + by_len + why_len);
+    d->escalation->at_ms = int_of(row, COLUMN_ESCALATED);
+    d->escalation->from_slot = (uint8_t)int_of(row, COLUMN_ESCALATED_FROM);
+    d->escalation->actor_len = (uint16_t)by_len;
+    d->escalation->reason_len = (uint16_t)why_len;
+    memcpy(d->escalation->text, by, by_len);
+    memcpy(d->escalation->text + by_len, why, why_len);
+}
+
+static void read_delivery(const struct row *row, struct message *m, struct instant now)
+{
+    struct delivery *d = message_delivery(m);
+    size_t len;
+    const char *receipt = bytes_of(row, COLUMN_RECEIPT, &len);
+    if (len == RECEIPT_BYTES)
+        memcpy(d->receipt, receipt, len);
+    const char *reason = bytes_of(row, COLUMN_REASON, &len);
+    d->reason = len > 0 ? mem_dup(reason, len) : NULL;
+    d->reason_len = (uint32_t)len;
+    d->lease_ms = int_of(row, COLUMN_LEASE);
+    d->lease_until_ms = now.mono_ms + int_of(row, COLUMN_UNTIL) - now.wall_ms;
+    d->died_ms = int_of(row, COLUMN_ENDED);
+    read_escalation(row, d);
+}
+
+static struct message *read_message(const struct row *row, struct instant now)
+{
+    struct message *m = message_new((uint64_t)int_of(row, COLUMN_SEQ));
+    m->slot = (uint8_t)int_of(row, COLUMN_SLOT);
+    m->born_slot = (uint8_t)int_of(row, COLUMN_BORN_SLOT);
+    m->ready_ms = int_of(row, COLUMN_READY);
+    m->born_ms = int_of(row, COLUMN_BORN);
+    m->enqueued_ms = int_of(row, COLUMN_ENQUEUED);
+    m->attempts = (uint16_t)int_of(row, COLUMN_ATTEMPTS);
+    m->state = MESSAGE_LEASED;
+    if (has(row, COLUMN_STATE))
+        m->state = (uint8_t)state_of(row->result, row->at, row->columns->at[COLUMN_STATE]);
+    if (has(row, COLUMN_EXPIRE))
+        queue_expiry_set(NULL, m, int_of(row, COLUMN_EXPIRE));
+    read_body(row, m);
+    read_delivery(row, m, now);
+    return m;
+}
+
+static void show(struct engine_op *op, const struct row *row, struct instant now)
+{
+    struct message *m = read_message(row, now);
+    if (op->visit)
+        op->visit(op, op->queue, m, now);
+    message_free(m);
+}
+
+/* Verbs */
+
+static void answer_put(struct pg *pg, struct job *job, struct call *c)
+{
+    int row = 0;
+    int status = PQfnumber(c->result, "status"), slot = PQfnumber(c->result, "slot"),
+        ready = PQfnumber(c->result, "ready_ms"), seq = PQfnumber(c->result, "seq"),
+        enqueued = PQfnumber(c->result, "enqueued_ms"),
+        deduplicated = PQfnumber(c->result, "deduplicated");
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        struct engine_op *op = c->ops[o];
+        for (uint32_t i = 0; i < op->put.count; i++) {
+            struct put_item *item = &op->put.items[i];
+            if (item->status != STATUS_OK)
+                continue;
+            assert(row < PQntuples(c->result));
+            item->status = status_of(c->result, row, status);
+            item->deduplicated = cell_int(c->result, row, deduplicated) != 0;
+            item->enqueued_ms = cell_int(c->result, row, enqueued);
+            item->id = (struct message_id){
+                .queue = c->queue->face.id,
+                .slot = (uint8_t)cell_int(c->result, row, slot),
+                .ready_ms = cell_int(c->result, row, ready),
+                .seq = (uint64_t)cell_int(c->result, row, seq),
+            };
+            if (item->status == STATUS_OK && !item->deduplicated) {
+                draft_fini(&item->draft);
+                if (item->id.ready_ms > job->now.wall_ms && item->id.ready_ms < pg->due_ms)
+                    pg->due_ms = item->id.ready_ms;
+            }
+            row++;
+        }
+    }
+}
+
+static void answer_settle(struct pg *pg, struct job *job, struct call *c)
+{
+    int row = 0;
+    int status = PQfnumber(c->result, "status"), state = PQfnumber(c->result, "state"),
+        slot = PQfnumber(c->result, "slot"), until = PQfnumber(c->result, "until_ms");
+    (void)job;
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        struct engine_op *op = c->ops[o];
+        for (uint32_t i = 0; i < op->settle.count; i++, row++) {
+            struct settle_item *item = &op->settle.items[i];
+            assert(row < PQntuples(c->result));
+            item->status = status_of(c->result, row, status);
+            if (item->status)
+                continue;
+            item->state = state_of(c->result, row, state);
+            item->slot = (uint8_t)cell_int(c->result, row, slot);
+            item->lease_until_ms = cell_int(c->result, row, until);
+            if (item->state == MESSAGE_SCHEDULED)
+                pg->due_ms = 0; /* sweep soon, and learn when */
+        }
+    }
+}
+
+/* Which step of its plan a message was found by: the first that names its lane and wants more. */
+static void count_found(struct plan *plan, uint8_t slot)
+{
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        struct plan_step *step = &plan->steps[i];
+        for (uint32_t k = 0; step->found < step->max && k < step->lane_count; k++) {
+            if (plan->lanes[step->first_lane + k].slot == slot) {
+                step->found++;
+                return;
+            }
+        }
+    }
+}
+
+static void answer_claim(struct pg *pg, struct job *job, struct call *c)
+{
+    struct columns columns = columns_of(c->result);
+    int row = 0, rows = PQntuples(c->result);
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        struct engine_op *op = c->ops[o];
+        struct plan *plan = op->claim.plan;
+        op->claim.found = 0;
+        for (uint32_t i = 0; i < plan->step_count; i++)
+            plan->steps[i].found = 0;
+        for (; row < rows && op->claim.found < plan->want; row++) {
+            struct row at = {c->result, &columns, row};
+            int64_t until_ms = int_of(&at, COLUMN_UNTIL);
+            op->claim.found++;
+            count_found(plan, (uint8_t)int_of(&at, COLUMN_SLOT));
+            show(op, &at, job->now);
+            if (until_ms < pg->due_ms)
+                pg->due_ms = until_ms;
+        }
+    }
+}
+
+static void answer_list(struct engine_op *op, struct call *c, struct instant now)
+{
+    struct columns columns = columns_of(c->result);
+    int rows = PQntuples(c->result);
+    op->list.found = 0;
+    op->list.next = op->list.after;
+    op->list.more = rows > (int)op->list.limit;
+    for (int row = 0; row < rows && row < (int)op->list.limit; row++) {
+        struct row at = {c->result, &columns, row};
+        show(op, &at, now);
+        op->list.found++;
+        op->list.next = (struct list_cursor){
+            .phase = (uint32_t)cell_int(c->result, row, 0),
+            .slot = (uint32_t)int_of(&at, COLUMN_SLOT),
+            .ready_ms = int_of(&at, COLUMN_READY),
+            .seq = (uint64_t)int_of(&at, COLUMN_SEQ),
+        };
+    }
+}
+
+static void answer_move(struct engine_op *op, struct call *c)
+{
+    int status = PQfnumber(c->result, "status"), changed = PQfnumber(c->result, "changed"),
+        state = PQfnumber(c->result, "state"), from = PQfnumber(c->result, "from_slot");
+    for (uint32_t i = 0; i < op->move.count; i++) {
+        struct move_item *item = &op->move.items[i];
+        item->status = status_of(c->result, (int)i, status);
+        item->changed = !item->status && cell_int(c->result, (int)i, changed) != 0;
+        item->state = state_of(c->result, (int)i, state);
+        item->from_slot = (uint8_t)cell_int(c->result, (int)i, from);
+    }
+}
+
+static void answer_count(struct engine_op *op, struct call *c)
+{
+    int before = PQfnumber(c->result, "before"), exact = PQfnumber(c->result, "exact");
+    for (uint32_t i = 0; i < op->count.count; i++) {
+        op->count.items[i].before = (uint64_t)cell_int(c->result, (int)i, before);
+        op->count.items[i].exact = cell_int(c->result, (int)i, exact) != 0;
+    }
+}
+
+static void answer_bulk(struct engine_op *op, struct call *c)
+{
+    op->bulk.count = (uint32_t)cell_int(c->result, 0, 0);
+    op->bulk.more = op->bulk.id_count == 0 && op->bulk.count > 0 && op->bulk.count >= op->bulk.max;
+    if (op->verb != ENGINE_PURGE && !cell_null(c->result, 0, 1))
+        op->bulk.cursor.seq = (uint64_t)cell_int(c->result, 0, 1);
+}
+
+/* Queues */
+
+static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_column,
+                              int config_column)
+{
+    struct queue_config config;
+    char name[QUEUE_NAME_MAX + 1];
+    uint32_t version;
+    size_t len;
+    const char *text = cell_json(r, row, config_column, &len);
+    if (cell_null(r, row, id_column) || !config_read(text, len, &config, name, &version))
+        return NULL;
+    uint32_t id = (uint32_t)cell_int(r, row, id_column);
+    if (engine_shard_of(name, strlen(name), pg->shared->shard_count) != pg->shard)
+        return NULL;
+    struct pg_queue *q = pg_queue_by_id(pg, id);
+    if (!q)
+        return pg_queue_add(pg, name, id, version, &config);
+    if (q->face.version != version) {
+        q->face.config = config;
+        q->face.version = version;
+        q->told = pg->told = true;
+    }
+    return q;
+}
+
+static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c)
+{
+    op->status = status_of(c->result, 0, 2);
+    if (op->status == STATUS_LEVEL_IN_USE) {
+        int rank = -1;
+        size_t len;
+        const char *name = cell_bytes(c->result, 0, 3, &len);
+        for (int i = 0; op->queue && i < op->queue->config.level_count; i++) {
+            if (strncmp(op->queue->config.levels[i].name, name, len) == 0)
+                rank = i;
+        }
+        op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
+    }
+    if (op->status)
+        return;
+    struct pg_queue *q = adopt(pg, c->result, 0, 0, 4);
+    if (!q)
+        op->status = STATUS_ENGINE_UNAVAILABLE;
+    else if (!op->queue)
+        op->queue = &q->face;
+}
+
+static void answer_queue_open(struct pg *pg, struct engine_op *op, struct call *c)
+{
+    struct pg_queue *q = PQntuples(c->result) > 0 ? adopt(pg, c->result, 0, 0, 1) : NULL;
+    op->status = q ? STATUS_OK : STATUS_QUEUE_NOT_FOUND;
+    op->queue = q ? &q->face : NULL;
+}
+
+static void answer_queue_delete(struct engine_op *op, struct call *c)
+{
+    pg_queue_retire((struct pg_queue *)op->queue);
+    op->status = cell_int(c->result, 0, 0) ? STATUS_OK : STATUS_QUEUE_NOT_FOUND;
+}
+
+/* The list of all queues: new ones, changed ones, and those that are not there any more. */
+static void answer_queues(struct pg *pg, struct call *c)
+{
+    size_t at = 0;
+    for (struct pg_queue *q; (q = map_each(&pg->queues, &at));)
+        q->face.gone = true;
+    for (int row = 0; row < PQntuples(c->result); row++) {
+        struct pg_queue *q = adopt(pg, c->result, row, 0, 1);
+        if (!q)
+            continue;
+        q->face.gone = false;
+        if (!q->face.user)
+            q->told = pg->told = true;
+    }
+    at = 0;
+    for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
+        if (q->face.gone)
+            q->told = pg->told = true;
+    }
+}
+
+static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
+{
+    uint32_t moved = 0;
+    for (int row = 0; row < PQntuples(c->result); row++) {
+        struct pg_queue *q = pg_queue_by_id(pg, (uint32_t)cell_int(c->result, row, 0));
+        moved += (uint32_t)cell_int(c->result, row, 1);
+        if (q)
+            q->told = pg->told = true;
+    }
+    op->sweep.more = moved >= op->sweep.max;
+}
+
+static void answer_view(struct call *c)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } totals[] = {
+#define TOTAL(name, field) {name, offsetof(struct queue_totals, field)}
+        TOTAL("enqueued", enqueued),
+        TOTAL("claimed", claimed),
+        TOTAL("acked", acked),
+        TOTAL("nacked", nacked),
+        TOTAL("released", released),
+        TOTAL("lease_expired", lease_expired),
+        TOTAL("expired", expired),
+        TOTAL("died", dead),
+        TOTAL("deduplicated", deduplicated),
+        TOTAL("redelivered", redelivered),
+        TOTAL("cancelled", cancelled),
+        TOTAL("redriven", redriven),
+        TOTAL("aged", aged),
+        TOTAL("late", late),
+        TOTAL("escalated", escalated),
+#undef TOTAL
+    };
+    const PGresult *r = c->result;
+    struct queue_view *v = &c->queue->seen;
+    *v = (struct queue_view){0};
+    int slot = PQfnumber(r, "slot"), head = PQfnumber(r, "head_ms"), ready = PQfnumber(r, "ready"),
+        scheduled = PQfnumber(r, "scheduled"), leased = PQfnumber(r, "leased"),
+        dead = PQfnumber(r, "dead"), bytes = PQfnumber(r, "bytes");
+    for (int row = 0; row < PQntuples(r); row++) {
+        struct lane_view *lane = &v->lanes[cell_int(r, row, slot) & (LEVEL_COUNT_MAX - 1)];
+        lane->ready = (uint64_t)cell_int(r, row, ready);
+        lane->scheduled = (uint64_t)cell_int(r, row, scheduled);
+        lane->leased = (uint64_t)cell_int(r, row, leased);
+        lane->dead = (uint64_t)cell_int(r, row, dead);
+        lane->head_ms = cell_int(r, row, head);
+        v->ready += lane->ready;
+        v->scheduled += lane->scheduled;
+        v->leased += lane->leased;
+        v->dead += lane->dead;
+        v->bytes += (uint64_t)cell_int(r, row, bytes);
+        for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
+            int column = PQfnumber(r, totals[i].name);
+            uint64_t *total = (uint64_t *)((char *)&v->totals + totals[i].offset);
+            *total += column >= 0 ? (uint64_t)cell_int(r, row, column) : 0;
+        }
+    }
+    pg_view_changed(c->queue);
+}
+
+static void answer_other(struct pg *pg, struct job *job, struct call *c)
+{
+    struct engine_op *op = c->ops[0];
+    struct columns columns;
+    switch (op->verb) {
+    case ENGINE_QUEUE_OPEN:
+        answer_queue_open(pg, op, c);
+        break;
+    case ENGINE_QUEUE_SET:
+        answer_queue_set(pg, op, c);
+        break;
+    case ENGINE_QUEUE_DELETE:
+        answer_queue_delete(op, c);
+        break;
+    case ENGINE_CANCEL:
+        op->status = status_of(c->result, 0, 0);
+        break;
+    case ENGINE_GET:
+        columns = columns_of(c->result);
+        if (PQntuples(c->result) > 0)
+            show(op, &(struct row){c->result, &columns, 0}, job->now);
+        else
+            op->status = STATUS_MESSAGE_NOT_FOUND;
+        break;
+    case ENGINE_MOVE:
+        answer_move(op, c);
+        break;
+    case ENGINE_COUNT:
+        answer_count(op, c);
+        break;
+    case ENGINE_LIST:
+    case ENGINE_DEAD_LIST:
+        answer_list(op, c, job->now);
+        break;
+    case ENGINE_PURGE:
+    case ENGINE_DEAD_REDRIVE:
+    case ENGINE_DEAD_DROP:
+        answer_bulk(op, c);
+        break;
+    case ENGINE_SWEEP:
+        answer_sweep(pg, op, c);
+        break;
+    default:
+        break;
+    }
+}
+
+static void answer_due(struct pg *pg, struct call *c)
+{
+    pg->due_ms = cell_null(c->result, 0, 0) ? INT64_MAX : cell_int(c->result, 0, 0);
+}
+
+void calls_answer(struct pg *pg, struct job *job)
+{
+    for (struct call *c = job->calls; c; c = c->next) {
+        assert(c->result);
+        for (uint32_t o = 0; o < c->op_count; o++)
+            c->ops[o]->status = STATUS_OK;
+        switch (c->kind) {
+        case CALL_PUT:
+            answer_put(pg, job, c);
+            break;
+        case CALL_SETTLE:
+            answer_settle(pg, job, c);
+            break;
+        case CALL_CLAIM:
+            answer_claim(pg, job, c);
+            break;
+        case CALL_OTHER:
+            answer_other(pg, job, c);
+            break;
+        case CALL_VIEW:
+            answer_view(c);
+            break;
+        case CALL_QUEUES:
+            answer_queues(pg, c);
+            break;
+        case CALL_DUE:
+            answer_due(pg, c);
+            break;
+        }
+    }
+}

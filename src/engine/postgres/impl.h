@@ -1,0 +1,165 @@
+/* Private to engine/postgres: what its files share.
+ *
+ *   postgres.c  the engine: submit, flush, poll; queues and what is known of them
+ *   calls.c     ops into calls of the SQL functions
+ *   answers.c   their answers, back into ops
+ *   config.c    a queue's configuration as JSON
+ *   link.c      the thread that runs transactions on a connection
+ *   listen.c    the thread that hears what other processes did
+ *   schema.c    the tables and functions, installed and brought up to date
+ *   wire.c      values in PostgreSQL's binary format
+ *
+ * A group of ops is a job: a list of calls, run as one transaction on the shard's own
+ * connection while the next group gathers. Ops of one verb on one queue become one call,
+ * so that a hundred enqueues are one INSERT. In a job everything that puts, settles or
+ * extends comes before what claims; a claim may therefore find what was submitted after
+ * it in the same group, when nobody could know yet that it was.
+ *
+ * What a lost connection leaves behind. Until COMMIT is sent nothing has happened. After
+ * that each transaction is known by the token that it stored: whoever can store that token
+ * again knows that it did not happen, and that it never will. */
+#ifndef TRIAGE_ENGINE_POSTGRES_IMPL_H
+#define TRIAGE_ENGINE_POSTGRES_IMPL_H
+
+#include "base/map.h"
+#include "engine/engine.h"
+#include "engine/postgres/wire.h"
+
+#include <uv.h>
+
+#define TOKEN_BYTES 16
+
+struct pg;
+struct pg_queue;
+
+/* A claim under way takes this many from each lane of the view. */
+struct taking {
+    uint16_t from[LEVEL_COUNT_MAX];
+};
+
+struct pg_queue {
+    struct engine_queue face; /* first */
+    struct pg *pg;
+    struct queue_view seen; /* as the last answer said; face.view is this less `taking` */
+    uint64_t taking[LEVEL_COUNT_MAX];
+    uint32_t busy; /* ops under way */
+    bool told;     /* something happened to it elsewhere: look at it in the next sweep */
+    bool touched;  /* in the present job */
+    bool retired;  /* out of the map: freed when nothing is under way */
+};
+
+/* One call of a function. */
+enum call_kind {
+    CALL_PUT,
+    CALL_SETTLE, /* ACK, NACK, RELEASE, EXTEND */
+    CALL_CLAIM,
+    CALL_OTHER, /* one op */
+    CALL_VIEW,  /* of a queue, at the end */
+    CALL_QUEUES,
+    CALL_DUE,
+};
+
+struct call {
+    enum call_kind kind;
+    enum engine_verb verb;
+    const char *sql;
+    struct params params;
+    PGresult *result;
+    struct pg_queue *queue;
+    struct engine_op **ops; /* in order */
+    uint32_t op_count, op_cap;
+    struct call *next;
+};
+
+enum job_fate {
+    JOB_DONE,    /* committed; every call has its answer */
+    JOB_STALE,   /* a configuration is not what it was: read it, and build the job again */
+    JOB_FAILED,  /* nothing happened, or nobody knows whether it did */
+    JOB_REFUSED, /* a call made the database refuse: a bug, or an object that is missing */
+};
+
+struct job {
+    struct engine_op *first, **last; /* the group, in order of submission */
+    uint32_t op_count;
+    struct instant now;
+    struct call *calls, **calls_end;
+    uint8_t token[TOKEN_BYTES];
+    bool writes;
+    bool reloading; /* it reads configurations, to be built again */
+    bool looked;    /* it reads the views of what a sweep moved */
+    uint32_t tries;
+    enum job_fate fate;
+    char error[256];
+    struct job *next;
+};
+
+/* What all shards of the process share. */
+struct pg_shared {
+    char *conninfo;
+    bool invented_time; /* tests pass their own clock */
+    bool sync_commit;
+    uint8_t node[16];
+    struct listener *listener;
+    void (*wake)(void *ctx, uint32_t shard);
+    void *wake_ctx;
+    uint32_t shard_count;
+    struct pg **shards;
+};
+
+struct pg {
+    struct engine base; /* first */
+    struct pg_shared *shared;
+    uint32_t shard;
+    struct map queues; /* struct pg_queue by name */
+    struct map by_id;
+    struct link *link;
+    struct job *open;
+    uint32_t jobs_under_way;
+    int64_t due_ms;        /* wall: the next delay or lease we know of ends */
+    int64_t sweep_mono_ms; /* when to sweep anyway */
+    bool told;             /* by the listener: some queue has news */
+    bool all_told;         /* … the list of queues has */
+    struct instant now;
+};
+
+/* postgres.c */
+struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id);
+struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint32_t version,
+                              const struct queue_config *config);
+void pg_queue_retire(struct pg_queue *q); /* another process, or we, deleted it */
+void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
+
+/* calls.c */
+void calls_build(struct pg *pg, struct job *job);
+void calls_views(struct pg *pg, struct job *job); /* of queues with news */
+void calls_queues(struct job *job);               /* all queues with their configurations */
+void calls_free(struct job *job);
+
+/* answers.c */
+void calls_answer(struct pg *pg, struct job *job); /* JOB_DONE: into the ops, with their visits */
+
+/* config.c */
+void config_write(struct buf *out, const struct queue_config *config);
+bool config_read(const char *text, size_t len, struct queue_config *config, char *name,
+                 uint32_t *version);
+
+/* link.c: one connection, one thread. Jobs go in and come back in order. */
+struct link *link_open(struct pg *pg, struct buf *error); /* NULL: not reached */
+void link_close(struct link *l);
+void link_put(struct link *l, struct job *job);
+struct job *link_take(struct link *l);              /* finished ones, in order; NULL: none */
+bool link_healthy(struct link *l, struct buf *why); /* any thread */
+PGconn *link_connect(const struct pg_shared *shared, struct buf *error);
+
+/* listen.c */
+struct listener *listener_open(struct pg_shared *shared);
+void listener_close(struct listener *l);
+/* Which queues have news since the last time: calls `each` with their ids; true when the list of
+ * queues itself has. Any thread. */
+bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
+                   void *ctx);
+
+/* schema.c */
+MUST_USE enum status schema_install(PGconn *conn, struct buf *error);
+
+#endif

@@ -1,0 +1,141 @@
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/postgres/impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEARD_MAX    1024 /* queues; beyond that every queue is looked at */
+#define TICK_MS      200
+#define RETRY_MS_MAX 2000
+
+/* What a shard has not been told yet. */
+struct heard {
+    uint32_t queues[HEARD_MAX];
+    uint32_t count;
+    bool all;
+};
+
+struct listener {
+    struct pg_shared *shared;
+    uv_thread_t thread;
+    uv_mutex_t mutex;
+    struct heard *heard; /* by shard */
+    atomic_bool stopping;
+};
+
+static void hear(struct listener *l, const char *payload)
+{
+    char *end;
+    unsigned long id = strtoul(payload, &end, 10);
+    bool queue = end != payload && *end == '\0' && id <= UINT32_MAX;
+    uv_mutex_lock(&l->mutex);
+    for (uint32_t i = 0; i < l->shared->shard_count; i++) {
+        struct heard *h = &l->heard[i];
+        if (!queue || h->count == HEARD_MAX)
+            h->all = true;
+        else
+            h->queues[h->count++] = (uint32_t)id;
+    }
+    uv_mutex_unlock(&l->mutex);
+}
+
+static void wake_all(struct listener *l)
+{
+    for (uint32_t i = 0; l->shared->wake && i < l->shared->shard_count; i++)
+        l->shared->wake(l->shared->wake_ctx, i);
+}
+
+static PGconn *connect_listening(struct listener *l)
+{
+    struct buf error = {0};
+    PGconn *conn = link_connect(l->shared, &error);
+    buf_fini(&error);
+    if (!conn)
+        return NULL;
+    PGresult *r = PQexec(conn, "LISTEN triage");
+    bool ok = PQresultStatus(r) == PGRES_COMMAND_OK;
+    PQclear(r);
+    if (ok) {
+        hear(l, "queues"); /* what was said meanwhile is lost: look at everything */
+        wake_all(l);
+        return conn;
+    }
+    PQfinish(conn);
+    return NULL;
+}
+
+static bool listen_once(struct listener *l, PGconn *conn)
+{
+    struct pollfd p = {.fd = PQsocket(conn), .events = POLLIN};
+    if (poll(&p, 1, TICK_MS) < 0 && errno != EINTR)
+        return false;
+    if (!PQconsumeInput(conn))
+        return false;
+    bool any = false;
+    for (PGnotify *n; (n = PQnotifies(conn)); any = true) {
+        hear(l, n->extra);
+        PQfreemem(n);
+    }
+    if (any)
+        wake_all(l);
+    return PQstatus(conn) == CONNECTION_OK;
+}
+
+static void thread_main(void *arg)
+{
+    struct listener *l = arg;
+    PGconn *conn = NULL;
+    unsigned retry_ms = 50;
+    while (!atomic_load(&l->stopping)) {
+        if (!conn)
+            conn = connect_listening(l);
+        if (!conn) {
+            uv_sleep(retry_ms);
+            retry_ms = retry_ms * 2 > RETRY_MS_MAX ? RETRY_MS_MAX : retry_ms * 2;
+        } else if (!listen_once(l, conn)) {
+            PQfinish(conn);
+            conn = NULL;
+        } else {
+            retry_ms = 50;
+        }
+    }
+    if (conn)
+        PQfinish(conn);
+}
+
+struct listener *listener_open(struct pg_shared *shared)
+{
+    struct listener *l = mem_zalloc(sizeof(*l));
+    l->shared = shared;
+    l->heard = mem_zalloc(shared->shard_count * sizeof(*l->heard));
+    uv_mutex_init(&l->mutex);
+    uv_thread_create(&l->thread, thread_main, l);
+    return l;
+}
+
+void listener_close(struct listener *l)
+{
+    atomic_store(&l->stopping, true);
+    uv_thread_join(&l->thread);
+    uv_mutex_destroy(&l->mutex);
+    free(l->heard);
+    free(l);
+}
+
+bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
+                   void *ctx)
+{
+    struct heard *h = &l->heard[shard];
+    uv_mutex_lock(&l->mutex);
+    bool all = h->all;
+    for (uint32_t i = 0; i < h->count; i++)
+        each(ctx, h->queues[i]);
+    h->count = 0;
+    h->all = false;
+    uv_mutex_unlock(&l->mutex);
+    return all;
+}

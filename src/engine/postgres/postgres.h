@@ -1,0 +1,13 @@
+/* Several machines, one queue: messages live in a PostgreSQL database that any number
+ * of processes share. See impl.h for how, and the .sql files for what is there. */
+#ifndef TRIAGE_ENGINE_POSTGRES_POSTGRES_H
+#define TRIAGE_ENGINE_POSTGRES_POSTGRES_H
+
+#include "engine/engine.h"
+
+engine_opener postgres_open;
+
+/* Installs the schema in the database, or brings it up to date, and says what was done. */
+MUST_USE enum status postgres_migrate(const char *conninfo, struct buf *report);
+
+#endif
