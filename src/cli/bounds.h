@@ -27,12 +27,21 @@ struct capacity {
     int64_t service_us; /* of the level that takes longest */
 };
 
+/* A configuration with what its bounds are computed from. */
+struct bounder {
+    const struct queue_config *config; /* borrowed */
+    struct policy policy;
+    uint64_t cycle;
+    int64_t window_us;  /* in which every consumer claims at least once */
+    uint64_t in_window; /* messages that they claim in it */
+};
+
 struct level_bound {
     uint32_t quota;
     double share;        /* of the claims, while it has messages, however busy the others are */
     int64_t next_claims; /* within which the next in line is claimed */
     int64_t next_ms;
-    uint64_t ahead;     /* the most that stood before a new message, and so count for the next */
+    uint64_t ahead;     /* the most that stood before a new message and could go first */
     int64_t longest_ms; /* with those before it */
     int ages_to;        /* rank that it counts as in the end; its own when it does not age */
     int64_t ages_ms;    /* the wait after which it does */
@@ -44,12 +53,19 @@ struct bounds {
     struct level_bound levels[LEVEL_COUNT_MAX]; /* by rank */
 };
 
-/* The last rank below `rank` from which messages can age into it. */
+void bounder_init(struct bounder *b, const struct queue_config *config,
+                  const struct capacity *capacity);
+
+/* The longest wait of a message of `rank` from when it counts as `to`, with `ahead` others that go
+ * first if they count as that too. */
+int64_t bounder_ms(const struct bounder *b, int rank, int to, uint64_t ahead);
+
+/* The last rank below `rank` from which messages can age into it; `rank` when there is none. */
 int bounds_feeder(const struct queue_config *config, int rank);
 
-/* ahead[rank][to]: the most messages that stood before one that arrived at `rank`, counting all
- * that are or may come to count as `to`. */
-void bounds_compute(const struct queue_config *config, const struct capacity *capacity,
-                    const uint64_t ahead[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX], struct bounds *out);
+/* ahead[rank][to]: the most messages that stood before one that arrived at `rank` and could go
+ * before it once it counts as `to`. */
+void bounds_compute(const struct bounder *b, const uint64_t ahead[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX],
+                    struct bounds *out);
 
 #endif

@@ -8,7 +8,9 @@
 #define HEIGHT       440
 #define LEFT         84
 #define RIGHT        (WIDTH - 24)
-#define TOP          104
+#define TOP          104 /* below one row of legend */
+#define ROW          18
+#define NAME_SHOWN   24 /* bytes of a level's name */
 #define BOTTOM       (HEIGHT - 52)
 #define TICKS_MAX    7
 #define DECADES_LOG  2   /* from this span of values on the scale is logarithmic */
@@ -38,6 +40,7 @@ struct frame {
     bool log;
     double low_ms, high_ms;
     int64_t duration_ms;
+    double top;
 };
 
 static bool drawn(const struct frame *f, int rank)
@@ -55,13 +58,16 @@ static double y_of(const struct frame *f, double ms)
     double at = ms < f->low_ms ? f->low_ms : ms > f->high_ms ? f->high_ms : ms;
     double share = f->log ? log(at / f->low_ms) / log(f->high_ms / f->low_ms)
                           : (at - f->low_ms) / (f->high_ms - f->low_ms);
-    return BOTTOM - share * (BOTTOM - TOP);
+    return BOTTOM - share * (BOTTOM - f->top);
 }
 
 /* Text of a name: what XML would take for markup is escaped, what it does not allow is dropped. */
-static void put_text(struct buf *svg, const char *text)
+static void put_text(struct buf *svg, const char *text, size_t max)
 {
-    for (; *text; text++) {
+    for (const char *from = text; *text; text++) {
+        bool whole = (*text & 0xc0) != 0x80; /* the start of a character */
+        if (whole && (size_t)(text - from) >= max)
+            return;
         if (*text == '&')
             buf_lit(svg, "&amp;");
         else if (*text == '<')
@@ -178,13 +184,16 @@ typedef int64_t point_value(const struct simulation_point *p);
 static void put_line(struct frame *f, const struct simulation_level *level, point_value *value,
                      const char *style)
 {
-    bool open = false;
+    int run = 0;
     buf_printf(f->svg, "<path class=\"%s\" d=\"", style);
     for (int i = 0; i < SIMULATION_POINTS; i++) {
         int64_t ms = value(&level->points[i]);
+        if (ms < 0 && run == 1)
+            buf_lit(f->svg, "h0"); /* a single point is a dot */
+        run = ms < 0 ? 0 : run + 1;
         if (ms >= 0)
-            buf_printf(f->svg, "%s%.1f %.1f", open ? " " : "M", point_x(f, i), y_of(f, (double)ms));
-        open = ms >= 0;
+            buf_printf(f->svg, "%s%.1f %.1f", run > 1 ? " " : "M", point_x(f, i),
+                       y_of(f, (double)ms));
     }
     buf_lit(f->svg, "\"/>\n");
 }
@@ -221,26 +230,38 @@ static void put_level(struct frame *f, int rank)
         buf_printf(f->svg, "<path class=\"w\" d=\"M%d %.1fH%d\"/>\n", LEFT, y, RIGHT);
         buf_printf(f->svg, "<text class=\"c\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">max_wait ",
                    RIGHT - 4, y - 5);
-        put_text(f->svg, level->name);
+        put_text(f->svg, level->name, NAME_SHOWN);
         buf_lit(f->svg, "</text>\n");
     }
     buf_lit(f->svg, "</g>\n");
 }
 
+static double name_width(const char *name)
+{
+    size_t len = strlen(name);
+    return 44 + (double)(len < NAME_SHOWN ? len : NAME_SHOWN) * LEGEND_EM;
+}
+
+/* As many rows as the names need; the frame starts below them. */
 static void put_legend(struct frame *f)
 {
-    double x = LEFT;
+    double x = LEFT, y = 78;
     for (int rank = 0; rank < f->sim->level_count; rank++) {
+        const char *name = f->sim->levels[rank].name;
         if (!drawn(f, rank))
             continue;
-        const char *name = f->sim->levels[rank].name;
-        buf_printf(f->svg, "<g class=\"l%d\"><path class=\"p\" d=\"M%.1f 78h18\"/></g>",
-                   rank % COLOUR_COUNT, x);
-        buf_printf(f->svg, "<text x=\"%.1f\" y=\"82\">", x + 24);
-        put_text(f->svg, name);
+        if (x > LEFT && x + name_width(name) > WIDTH) {
+            x = LEFT;
+            y += ROW;
+        }
+        buf_printf(f->svg, "<g class=\"l%d\"><path class=\"p\" d=\"M%.1f %.0fh18\"/></g>",
+                   rank % COLOUR_COUNT, x, y);
+        buf_printf(f->svg, "<text x=\"%.1f\" y=\"%.0f\">", x + 24, y + 4);
+        put_text(f->svg, name, NAME_SHOWN);
         buf_lit(f->svg, "</text>\n");
-        x += 24 + (double)strlen(name) * LEGEND_EM + 20;
+        x += name_width(name);
     }
+    f->top = TOP + y - 78;
 }
 
 static void put_changes(struct frame *f)
@@ -250,9 +271,9 @@ static void put_changes(struct frame *f)
         if (at_ms > (double)f->duration_ms)
             continue;
         double x = x_of(f, at_ms);
-        buf_printf(f->svg, "<path class=\"t\" d=\"M%.1f %dV%d\"/>", x, TOP - 2, BOTTOM);
-        buf_printf(f->svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">change</text>\n", x,
-                   TOP - 7);
+        buf_printf(f->svg, "<path class=\"t\" d=\"M%.1f %.0fV%d\"/>", x, f->top - 2, BOTTOM);
+        buf_printf(f->svg, "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">change</text>\n", x,
+                   f->top - 6);
     }
 }
 
@@ -262,13 +283,13 @@ static void put_head(struct frame *f, const char *title)
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                "height=\"%d\" role=\"img\">\n<title>",
                WIDTH, HEIGHT, WIDTH, HEIGHT);
-    put_text(f->svg, title);
+    put_text(f->svg, title, SIZE_MAX);
     buf_lit(f->svg, "</title>\n<style>\n"
                     "svg{font:12px system-ui,sans-serif}\n"
                     ".bg{fill:#fff}text{fill:#57606a}.h{fill:#1f2328;font-size:15px;"
                     "font-weight:600}.g{stroke:#d0d7de;stroke-opacity:.7}\n"
-                    "path{fill:none}.p{stroke-width:2;stroke-linejoin:round}"
-                    ".m{stroke-width:1;stroke-opacity:.7}.b{stroke:none;fill-opacity:.13}"
+                    "path{fill:none}.p{stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
+                    ".m{stroke-width:1;stroke-opacity:.7}.b{stroke:none;fill-opacity:.08}"
                     ".w{stroke-dasharray:6 4}.t{stroke:#8c959f;stroke-dasharray:2 3}\n");
     for (int i = 0; i < COLOUR_COUNT; i++)
         buf_printf(f->svg, ".l%d path{stroke:%s}.l%d .b{fill:%s;stroke:none}.l%d .c{fill:%s}\n", i,
@@ -277,7 +298,7 @@ static void put_head(struct frame *f, const char *title)
                     ".h{fill:#f0f6fc}.g{stroke:#3d444d}}\n</style>\n");
     buf_printf(f->svg, "<rect class=\"bg\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", WIDTH, HEIGHT);
     buf_printf(f->svg, "<text class=\"h\" x=\"%d\" y=\"32\">", LEFT);
-    put_text(f->svg, title);
+    put_text(f->svg, title, SIZE_MAX);
     buf_printf(f->svg,
                "</text>\n<text x=\"%d\" y=\"54\">Wait until claimed: median (line) up to the "
                "longest (edge), also of those still waiting</text>\n",

@@ -39,6 +39,7 @@ struct run {
     struct engine *engine;
     struct engine_queue *queue;
     struct policy policy;
+    struct bounder bounder; /* of the present configuration */
     struct plan plan;
     struct stream streams[LEVEL_COUNT_MAX]; /* by rank in the workload's own queue */
     uint8_t rank_of_slot[LEVEL_COUNT_MAX];  /* the same rank */
@@ -136,6 +137,18 @@ static void sweep(struct run *r)
     }
 }
 
+static struct capacity capacity_of(const struct workload *w)
+{
+    struct capacity c = {.consumers = w->consumers, .claim_max = w->claim_max};
+    for (int rank = 0; rank < w->queue.level_count; rank++) {
+        const struct arrivals *a = &w->arrivals[rank];
+        bool comes = a->per_second > 0 || a->backlog > 0;
+        if (a->given && (comes || c.service_us == 0) && a->service_us > c.service_us)
+            c.service_us = a->service_us;
+    }
+    return c;
+}
+
 static void configure(struct run *r, const struct queue_config *config)
 {
     struct queue_config next = *config;
@@ -154,24 +167,48 @@ static void configure(struct run *r, const struct queue_config *config)
     assert(op.status == STATUS_OK); /* the levels are the same by name */
     r->queue = op.queue;
     policy_init(&r->policy, &r->queue->config);
+    struct capacity capacity = capacity_of(r->workload);
+    bounder_init(&r->bounder, &r->queue->config, &capacity);
     memset(r->ahead, 0, sizeof(r->ahead));
 }
 
 /* Arriving */
 
+static uint64_t ready_at(const struct run *r, int rank)
+{
+    return r->queue->view.lanes[r->queue->config.levels[rank].slot].ready;
+}
+
+/* Those of less urgent levels that may come to stand before what arrives now at `rank`: none when
+ * that is claimed, at the latest, before the first of them has aged so far. */
+static uint64_t may_overtake(const struct run *r, int rank)
+{
+    const struct queue_config *config = &r->queue->config;
+    int64_t within_ms = bounder_ms(&r->bounder, rank, rank, ready_at(r, rank)), age_ms = 0;
+    uint64_t sum = 0;
+    bool any = false;
+    for (int from = rank + 1; from <= bounds_feeder(config, rank); from++) {
+        const struct lane_view *lane = &r->queue->view.lanes[config->levels[from].slot];
+        int64_t waited_ms = lane->ready > 0 ? now_of(r).wall_ms - lane->head_ms : 0;
+        age_ms += config->levels[from].age_ms;
+        any = any || within_ms == BOUND_NONE || waited_ms + within_ms >= age_ms;
+        sum += lane->ready;
+    }
+    return any ? sum : 0;
+}
+
 /* How many stand before what arrives now, for each level that it may come to count as. */
 static void count_ahead(struct run *r, int rank)
 {
     const struct queue_config *config = &r->queue->config;
-    uint64_t sum = 0;
-    for (int i = bounds_feeder(config, rank); i > rank; i--)
-        sum += r->queue->view.lanes[config->levels[i].slot].ready;
-    for (int to = rank; to >= 0; to--) {
-        sum += r->queue->view.lanes[config->levels[to].slot].ready;
-        if (sum > r->ahead[rank][to])
-            r->ahead[rank][to] = sum;
-        if (config->levels[to].age_ms == 0)
-            break;
+    uint64_t sum = ready_at(r, rank), *most = r->ahead[rank];
+    uint64_t own = sum + may_overtake(r, rank);
+    most[rank] = own > most[rank] ? own : most[rank];
+    for (int from = rank + 1; from <= bounds_feeder(config, rank); from++)
+        sum += ready_at(r, from);
+    for (int to = rank; to > 0 && config->levels[to].age_ms > 0; to--) {
+        sum += ready_at(r, to - 1);
+        most[to - 1] = sum > most[to - 1] ? sum : most[to - 1];
     }
 }
 
@@ -409,18 +446,6 @@ static void open_streams(struct run *r)
     }
 }
 
-static struct capacity capacity_of(const struct workload *w)
-{
-    struct capacity c = {.consumers = w->consumers, .claim_max = w->claim_max};
-    for (int rank = 0; rank < w->queue.level_count; rank++) {
-        const struct arrivals *a = &w->arrivals[rank];
-        bool comes = a->per_second > 0 || a->backlog > 0;
-        if (a->given && (comes || c.service_us == 0) && a->service_us > c.service_us)
-            c.service_us = a->service_us;
-    }
-    return c;
-}
-
 static void report(struct run *r)
 {
     struct simulation *out = r->out;
@@ -437,8 +462,7 @@ static void report(struct run *r)
     out->busy = r->now_us > 0 ? (double)r->busy_us / (double)r->now_us / r->workload->consumers : 0;
     out->expired = r->queue->view.totals.expired;
     out->queue = r->queue->config;
-    struct capacity capacity = capacity_of(r->workload);
-    bounds_compute(&out->queue, &capacity, r->ahead, &out->bounds);
+    bounds_compute(&r->bounder, r->ahead, &out->bounds);
 }
 
 bool simulate(const struct workload *w, struct simulation *out, simulation_progress *progress,
