@@ -91,8 +91,9 @@ void bounds_compute(const struct bounder *b, const uint64_t ahead[LEVEL_COUNT_MA
     for (int rank = 0; rank < b->config->level_count; rank++) {
         struct level_bound *level = &out->levels[rank];
         level->quota = b->policy.quota[rank];
-        level->share = share_of(b, rank);
-        level->next_claims = claims_until(b, rank, 0);
+        bool limited = b->config->levels[rank].max_in_flight > 0;
+        level->share = limited ? BOUND_NONE : share_of(b, rank);
+        level->next_claims = limited ? BOUND_NONE : claims_until(b, rank, 0);
         level->next_ms = bounder_ms(b, rank, rank, 0);
         level->ahead = ahead[rank][rank];
         level->longest_ms = longest_ms(b, rank, ahead[rank]);

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#define BOUND_NONE (-1) /* of a time or a number of claims: there is no bound */
+#define BOUND_NONE (-1) /* of a time, a number of claims or a share: there is no bound */
 
 /* How fast claims come at the least. */
 struct capacity {

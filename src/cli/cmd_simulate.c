@@ -83,9 +83,10 @@ static void cell_next(struct table *t, const struct level_bound *b)
     if (b->next_claims == BOUND_NONE)
         table_cstr(t, "no bound");
     else if (b->next_ms == BOUND_NONE)
-        cell(t, "%" PRId64 " claims", b->next_claims);
+        cell(t, "%" PRId64 " claim%s", b->next_claims, b->next_claims == 1 ? "" : "s");
     else
-        cell(t, "%" PRId64 " claims, %s", b->next_claims, human_duration(b->next_ms, text));
+        cell(t, "%" PRId64 " claim%s, %s", b->next_claims, b->next_claims == 1 ? "" : "s",
+             human_duration(b->next_ms, text));
 }
 
 static void cell_ages(struct table *t, const struct queue_config *queue, int rank,
@@ -98,21 +99,19 @@ static void cell_ages(struct table *t, const struct queue_config *queue, int ran
         cell(t, "%.40s after %s", queue->levels[b->ages_to].name, human_duration(b->ages_ms, text));
 }
 
-static void print_bounds(const struct simulation *sim)
+static void print_bounds(const struct workload *w, const struct simulation *sim)
 {
     static const char *const head[] = {"level",      "quota",      "share",   "next in line within",
                                        "most ahead", "wait below", "ages to", "max wait",
                                        NULL};
     const struct bounds *b = &sim->bounds;
     struct table t;
+    printf("\nWhat the policy promises%s: ", w->change_count ? " after the last change" : "");
     if (b->cycle > 0)
-        printf("\nWhat the policy promises: cycles of %" PRIu64 " claims; at least %.1f claims a "
-               "second while messages wait\n",
-               b->cycle, b->claims_per_second);
+        printf("cycles of %" PRIu64 " claims", b->cycle);
     else
-        printf("\nWhat the policy promises: strict order; at least %.1f claims a second while "
-               "messages wait\n",
-               b->claims_per_second);
+        printf("strict order");
+    printf("; at least %.1f claims a second while messages wait\n", b->claims_per_second);
     table_init(&t, sizeof(head) / sizeof(head[0]) - 1);
     cells(&t, head);
     for (int rank = 0; rank < sim->queue.level_count; rank++) {
@@ -123,7 +122,10 @@ static void print_bounds(const struct simulation *sim)
             cell_count(&t, level->quota);
         else
             table_cstr(&t, "-");
-        cell(&t, "%.1f %%", 100 * level->share);
+        if (level->share == BOUND_NONE)
+            table_cstr(&t, "-");
+        else
+            cell(&t, "%.1f %%", 100 * level->share);
         cell_next(&t, level);
         cell_count(&t, level->ahead);
         cell_ms(&t, "", level->longest_ms != BOUND_NONE, level->longest_ms);
@@ -141,7 +143,7 @@ static void print_summary(const struct workload *w, const struct simulation *sim
            human_duration(sim->ended_us / 1000, text), w->seed, w->consumers, 100 * sim->busy,
            sim->arrived, sim->done);
     print_seen(sim);
-    print_bounds(sim);
+    print_bounds(w, sim);
 }
 
 /* For programs */
@@ -196,7 +198,11 @@ static void put_bound(struct buf *out, const struct simulation *sim, int rank)
     buf_putc(out, '{');
     member_put_text(out, "level", level->name);
     put_count(out, "quota", b->quota);
-    put_number(out, "share", b->share);
+    member_put(out, "share");
+    if (b->share == BOUND_NONE)
+        buf_lit(out, "null");
+    else
+        buf_printf(out, "%.6g", b->share);
     member_put(out, "next_in_line_claims");
     if (b->next_claims == BOUND_NONE)
         buf_lit(out, "null");
