@@ -138,10 +138,10 @@ static void print_bounds(const struct workload *w, const struct simulation *sim)
 static void print_summary(const struct workload *w, const struct simulation *sim)
 {
     char text[HUMAN_DURATION_MAX];
-    printf("%s simulated with seed %" PRIu64 ": %u consumers %.1f %% busy, %" PRIu64
+    printf("%s simulated with seed %" PRIu64 ": %u consumer%s %.1f %% busy, %" PRIu64
            " messages arrived, %" PRIu64 " done\n\n",
-           human_duration(sim->ended_us / 1000, text), w->seed, w->consumers, 100 * sim->busy,
-           sim->arrived, sim->done);
+           human_duration(sim->ended_us / 1000, text), w->seed, w->consumers,
+           w->consumers == 1 ? "" : "s", 100 * sim->busy, sim->arrived, sim->done);
     print_seen(sim);
     print_bounds(w, sim);
 }
