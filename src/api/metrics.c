@@ -126,6 +126,7 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
 };
 
 static const char *const verb_names[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = "queue_open",
     [ENGINE_QUEUE_SET] = "queue_set",
     [ENGINE_QUEUE_DELETE] = "queue_delete",
     [ENGINE_PUT] = "put",

@@ -133,7 +133,8 @@ struct request {
     struct inbox_node mail;
     struct request *next, *prev;
     struct work *work;
-    bool local; /* the shard runs on the port's own loop */
+    bool looked_up; /* no other process has made its queue */
+    bool local;     /* the shard runs on the port's own loop */
     _Atomic bool hung_up;
 };
 
