@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define SIMULATION_POINTS      144      /* spans of equal length that a run is cut into */
-#define SIMULATION_WAITING_MAX 20000000 /* messages; more is a queue that nobody serves */
+#define SIMULATION_WAITING_MAX 10000000 /* messages, some 160 bytes each */
 
 /* What was seen of a level in one span of time. */
 struct simulation_point {

@@ -346,9 +346,11 @@ static bool complete(const struct workload *w, struct problem *p)
     if (w->duration_us == 0)
         return refuse(p, "duration_seconds", "duration_seconds is missing: how long to simulate.");
     bool any = false;
+    uint64_t backlog = 0;
     for (int rank = 0; rank < w->queue.level_count; rank++) {
         const struct arrivals *a = &w->arrivals[rank];
         any = any || a->given;
+        backlog += a->backlog;
         if (a->backlog > 0 && !a->given)
             return refuse(p, "backlog",
                           "backlog has a level without a service_seconds: give it arrivals, with "
@@ -358,6 +360,8 @@ static bool complete(const struct workload *w, struct problem *p)
         return refuse(p, "arrivals",
                       "arrivals is missing: by level, per_second and "
                       "service_seconds.");
+    if (backlog > WORKLOAD_BACKLOG_MAX)
+        return refuse(p, "backlog", "backlog is more than 5 million messages.");
     if (expected_messages(w) > WORKLOAD_MESSAGES_MAX)
         return refuse(p, "arrivals",
                       "arrivals would be more than 100 million messages; simulate "

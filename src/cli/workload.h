@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define WORKLOAD_MESSAGES_MAX  100000000 /* that may be expected to arrive */
-#define WORKLOAD_BACKLOG_MAX   10000000  /* of a level at the start */
+#define WORKLOAD_BACKLOG_MAX   5000000   /* at the start, all levels together */
 #define WORKLOAD_CONSUMERS_MAX 10000
 #define WORKLOAD_SECONDS_MAX   (366LL * 86400)
 #define WORKLOAD_RATE_MAX      1000000.0 /* a second */

@@ -394,6 +394,10 @@ static const struct {
      "service_seconds"},
     {"{'consumers': 1, 'duration_seconds': 1, " ONE ", 'backlog': {'5': -1}}", "/backlog/5",
      "from 0"},
+    {"{'consumers': 1, 'duration_seconds': 1, 'arrivals': {'5': {'per_second': 0, "
+     "'service_seconds': 1}, '4': {'per_second': 0, 'service_seconds': 1}}, 'backlog': {'5': "
+     "4000000, '4': 4000000}}",
+     "/backlog", "5 million"},
     {"{'queue': {'policy': 'fair'}, 'consumers': 1, 'duration_seconds': 1, " ONE "}",
      "/queue/policy", "weighted"},
     {"{'queue': {'levels': [{'name': '5', 'weight': 0}]}, 'consumers': 1, 'duration_seconds': 1, "
