@@ -20,6 +20,7 @@ struct stream {
     const struct arrivals *arrivals;
     struct simulation_level *seen;
     struct loadgen_hist span; /* waits of those claimed in the present span of time */
+    double at_us;             /* when the next one arrives, to fractions, which add up */
     int64_t next_us;
     uint64_t random;
     uint8_t slot;
@@ -97,11 +98,12 @@ static double rate_at(const struct arrivals *a, double at_us, double *until_us)
 static void stream_advance(struct stream *s, int64_t end_us)
 {
     double left = s->arrivals->pattern == ARRIVALS_STEADY ? 1 : random_exponential(&s->random);
-    double at = (double)s->next_us, until;
+    double at = s->at_us, until;
     while (at <= (double)end_us) {
         double rate = rate_at(s->arrivals, at, &until) / 1e6;
         if (rate > 0 && left <= (until - at) * rate) {
-            s->next_us = (int64_t)llround(at + left / rate);
+            s->at_us = at + left / rate;
+            s->next_us = (int64_t)s->at_us;
             return;
         }
         left -= rate * (until - at);
@@ -326,7 +328,6 @@ static void close_span(struct run *r)
         struct stream *s = &r->streams[rank];
         struct simulation_point *p = &s->seen->points[r->span];
         int64_t head_ms = head_wait_ms(r, s, span_end_us(r));
-        *p = (struct simulation_point){-1, -1};
         if (s->span.count > 0) {
             p->p50_ms = (int64_t)loadgen_hist_quantile(&s->span, 0.5);
             p->longest_ms = (int64_t)s->span.max;
@@ -437,6 +438,8 @@ static void open_streams(struct run *r)
                              .random = w->seed * 0x100 + (uint64_t)rank,
                              .slot = level->slot};
         memcpy(s->seen->name, level->name, sizeof(s->seen->name));
+        for (int i = 0; i < SIMULATION_POINTS; i++)
+            s->seen->points[i] = (struct simulation_point){-1, -1};
         r->rank_of_slot[level->slot] = (uint8_t)rank;
         stream_advance(s, w->duration_us);
     }

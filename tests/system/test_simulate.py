@@ -43,6 +43,14 @@ def test_the_page_shows_what_is_printed_and_drawn(name, tmp_path):
         assert drawing.read_text(encoding="utf-8") == kept.read(), "draw it again"
 
 
+def test_the_page_shows_two_promises_that_do_not_fit():
+    with open(os.path.join(ROOT, "docs/workloads/payments-promise.json"), encoding="utf-8") as file:
+        workload = file.read().replace('"weight": 4}', '"weight": 4, "max_wait_seconds": 60}')
+    lines = simulate("-", stdin=workload).stdout.splitlines(keepends=True)[2:5]
+    with open(PAGE, encoding="utf-8") as page:
+        assert "| triage simulate - | sed -n 3,5p\n" + "".join(lines) + "```" in page.read()
+
+
 def test_every_picture_of_the_page_is_there():
     with open(PAGE, encoding="utf-8") as page:
         pictures = set(re.findall(r"\(img/([^)]*)\)", page.read()))
