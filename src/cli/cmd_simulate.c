@@ -111,7 +111,7 @@ static void print_bounds(const struct workload *w, const struct simulation *sim)
         printf("cycles of %" PRIu64 " claims", b->cycle);
     else
         printf("strict order");
-    printf("; at least %.1f claims a second while messages wait\n", b->claims_per_second);
+    printf("; at least %.1f claims a second while any may be claimed\n", b->claims_per_second);
     table_init(&t, sizeof(head) / sizeof(head[0]) - 1);
     cells(&t, head);
     for (int rank = 0; rank < sim->queue.level_count; rank++) {
