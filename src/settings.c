@@ -80,7 +80,9 @@ static const struct setting settings_table[] = {
      "address in numbers and port for HTTP; port 0 takes a free one"},
     {"data", "./data", parse_text, FIELD(data), "DIR",
      "directory of the local engine; created when missing"},
-    {"engine", "local", parse_text, FIELD(engine), "memory|local", "where messages live"},
+    {"engine", "local", parse_text, FIELD(engine), "memory|local|postgres", "where messages live"},
+    {"postgres", "", parse_text, FIELD(postgres), "CONNINFO",
+     "database of the postgres engine, as libpq takes it: \"host=db1,db2 dbname=triage\""},
     {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
      "when an answer may leave"},
     {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
@@ -195,12 +197,15 @@ static void help(void)
            "Examples:\n"
            "  triaged --data /var/lib/triage\n"
            "  triaged --listen 127.0.0.1:0 --engine memory\n"
-           "  triaged --config /etc/triage/triage.conf --durability os\n");
+           "  triaged --config /etc/triage/triage.conf --durability os\n"
+           "  triaged --engine postgres --postgres 'host=db1 dbname=triage'\n"
+           "  triaged migrate --engine postgres --postgres 'host=db1 dbname=triage user=owner'\n");
 }
 
 static enum settings_outcome walk_flags(struct settings *s, int argc, char **argv, bool config_only)
 {
-    for (int i = 1; i < argc; i++) {
+    s->migrate = argc > 1 && strcmp(argv[1], "migrate") == 0;
+    for (int i = s->migrate ? 2 : 1; i < argc; i++) {
         char key[64];
         const char *flag = argv[i], *equals = strchr(flag, '=');
         if (!strcmp(flag, "--help") || !strcmp(flag, "-h")) {

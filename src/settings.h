@@ -11,12 +11,14 @@
 #include <stdint.h>
 
 struct settings {
+    bool migrate; /* the word before the flags: bring the engine's store up to date, and end */
     char config[512];
     char listen[128]; /* as given */
     char address[100];
     int port;
     char data[512];
     char engine[32];
+    char postgres[1024];
     char durability_text[32];
     enum durability durability;
     int64_t sync_interval_ms;

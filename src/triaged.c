@@ -48,19 +48,34 @@ static const char *durability(const struct settings *c)
     return strcmp(c->engine, "memory") == 0 ? "none" : c->durability_text;
 }
 
+static struct engine_options engine_options(const struct settings *c)
+{
+    return (struct engine_options){
+        .kind = c->engine,
+        .data_dir = c->data,
+        .postgres = c->postgres,
+        .durability = c->durability,
+        .sync_interval_ms = c->sync_interval_ms,
+        .memory_limit = c->memory_limit,
+        .disk_reserve = c->disk_reserve,
+    };
+}
+
+static int migrate(const struct settings *c)
+{
+    struct engine_options options = engine_options(c);
+    struct buf report = {0};
+    enum status status = engine_migrate(&options, &report);
+    fprintf(status ? stderr : stdout, "triaged: %s\n", buf_cstr(&report));
+    buf_fini(&report);
+    return status ? 1 : 0;
+}
+
 static bool open_broker(struct server *s)
 {
     const struct settings *c = &s->settings;
     struct broker_options options = {
-        .engine =
-            {
-                .kind = c->engine,
-                .data_dir = c->data,
-                .durability = c->durability,
-                .sync_interval_ms = c->sync_interval_ms,
-                .memory_limit = c->memory_limit,
-                .disk_reserve = c->disk_reserve,
-            },
+        .engine = engine_options(c),
         .auto_create = c->auto_create,
         .max_queues = c->max_queues,
         .inbox_max = c->inbox_max,
@@ -253,6 +268,8 @@ int main(int argc, char **argv)
     if (outcome != SETTINGS_RUN)
         return outcome == SETTINGS_EXIT_OK ? 0 : 2;
     log_set_level(server.settings.log_level);
+    if (server.settings.migrate)
+        return migrate(&server.settings);
     make_workers(&server);
     if (!load_tokens(&server) || !open_broker(&server) || !listen_all(&server))
         return 1;

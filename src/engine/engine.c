@@ -11,24 +11,46 @@
 static const struct {
     const char *kind;
     engine_opener *open;
+    enum status (*migrate)(const struct engine_options *options, struct buf *report); /* or NULL */
 } kinds[] = {
-    {"memory", memory_open},
-    {"local", local_open},
-    {"postgres", postgres_open},
+    {"memory", memory_open, NULL},
+    {"local", local_open, NULL},
+    {"postgres", postgres_open, postgres_migrate},
 };
+
+#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+
+/* KIND_COUNT, with a sentence, when there is none. */
+static size_t kind_find(const char *kind, struct buf *error)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(kinds[i].kind, kind) == 0)
+            return i;
+    }
+    buf_printf(error, "there is no engine \"%s\"; choose one of", kind);
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        buf_printf(error, " %s", kinds[i].kind);
+    return KIND_COUNT;
+}
 
 enum status engine_open(const struct engine_options *options, uint32_t shard_count,
                         struct engine *shards[], struct buf *error)
 {
     assert(shard_count > 0);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(kinds[i].kind, options->kind) == 0)
-            return kinds[i].open(options, shard_count, shards, error);
-    }
-    buf_printf(error, "there is no engine \"%s\"; choose one of", options->kind);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        buf_printf(error, " %s", kinds[i].kind);
-    return STATUS_INVALID_FIELD;
+    size_t i = kind_find(options->kind, error);
+    return i < KIND_COUNT ? kinds[i].open(options, shard_count, shards, error)
+                          : STATUS_INVALID_FIELD;
+}
+
+enum status engine_migrate(const struct engine_options *options, struct buf *report)
+{
+    size_t i = kind_find(options->kind, report);
+    if (i == KIND_COUNT)
+        return STATUS_INVALID_FIELD;
+    if (kinds[i].migrate)
+        return kinds[i].migrate(options, report);
+    buf_printf(report, "the engine %s brings itself up to date when it is opened", options->kind);
+    return STATUS_OK;
 }
 
 void engine_close(struct engine *shards[], uint32_t shard_count)

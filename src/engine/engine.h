@@ -284,6 +284,8 @@ struct engine_options {
  * engine_shard_of() gives it. On failure nothing stays open and `error` has a sentence. */
 MUST_USE enum status engine_open(const struct engine_options *options, uint32_t shard_count,
                                  struct engine *shards[], struct buf *error);
+/* Brings the engine's store up to date, which opening it does too; `report` has a sentence. */
+MUST_USE enum status engine_migrate(const struct engine_options *options, struct buf *report);
 void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
 bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);

@@ -161,5 +161,6 @@ bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, u
 
 /* schema.c */
 MUST_USE enum status schema_install(PGconn *conn, struct buf *error);
+int schema_version(void); /* that this program knows */
 
 #endif

@@ -412,10 +412,13 @@ static enum status prepare(struct pg_shared *shared, struct buf *error)
     return status;
 }
 
-enum status postgres_migrate(const char *conninfo, struct buf *report)
+enum status postgres_migrate(const struct engine_options *options, struct buf *report)
 {
-    struct pg_shared shared = {.conninfo = (char *)conninfo, .sync_commit = true};
-    return prepare(&shared, report);
+    struct pg_shared shared = {.conninfo = (char *)options->postgres, .sync_commit = true};
+    enum status status = prepare(&shared, report);
+    if (!status)
+        buf_printf(report, "the schema is at version %d", schema_version());
+    return status;
 }
 
 enum status postgres_open(const struct engine_options *options, uint32_t shard_count,

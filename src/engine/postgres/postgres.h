@@ -8,6 +8,6 @@
 engine_opener postgres_open;
 
 /* Installs the schema in the database, or brings it up to date, and says what was done. */
-MUST_USE enum status postgres_migrate(const char *conninfo, struct buf *report);
+MUST_USE enum status postgres_migrate(const struct engine_options *options, struct buf *report);
 
 #endif

@@ -31,7 +31,7 @@ static bool version_now(PGconn *conn, int *version, struct buf *error)
     return ok;
 }
 
-static int version_known(void)
+int schema_version(void)
 {
     int known = 0;
     for (const struct schema_step *s = schema_steps; s->name; s++)
@@ -55,7 +55,7 @@ static bool apply(PGconn *conn, const struct schema_step *step, struct buf *erro
 
 static bool upgrade(PGconn *conn, struct buf *error)
 {
-    int version = 0, known = version_known();
+    int version = 0, known = schema_version();
     if (!run(conn, schema_steps[0].text, error) || !version_now(conn, &version, error))
         return false;
     if (version > known) {
