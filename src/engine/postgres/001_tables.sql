@@ -70,7 +70,8 @@ CREATE TABLE triage.ready (
     slot smallint NOT NULL,
     born_slot smallint NOT NULL,
     kind smallint NOT NULL, -- 0 text, 1 JSON, 2 bytes
-    payload bytea,          -- NULL: in triage.body
+    payload bytea,          -- NULL: in triage.body, and then
+    large int,              -- is how many bytes it has
     metadata text,          -- JSON
     dedup_key bytea,
     expire_ms bigint, -- the end of its time to live
@@ -98,9 +99,11 @@ CREATE INDEX scheduled_queue ON triage.scheduled (queue, seq);
 CREATE INDEX scheduled_expire ON triage.scheduled (expire_ms) WHERE expire_ms IS NOT NULL;
 CREATE UNIQUE INDEX leased_seq ON triage.leased (seq);
 CREATE INDEX leased_until ON triage.leased (until_ms);
-CREATE UNIQUE INDEX dead_seq ON triage.dead (queue, seq);
+CREATE UNIQUE INDEX dead_seq ON triage.dead (seq);
+CREATE INDEX dead_queue ON triage.dead (queue, seq);
 CREATE UNIQUE INDEX history_seq ON triage.history (seq);
 CREATE INDEX history_ended ON triage.history (queue, ended_ms);
+CREATE INDEX history_queue ON triage.history (queue, seq);
 
 -- Payloads of more than 2,000 bytes, written once.
 CREATE TABLE triage.body (
@@ -132,26 +135,29 @@ CREATE TABLE triage.tally (
 );
 CREATE INDEX tally_queue ON triage.tally (queue, tx);
 
+-- The last summing up of a queue is the one with the highest version. It is a new row each time
+-- and never an update, so that it is found at the end of the index and not behind its dead.
+CREATE TABLE triage.counted (
+    queue int NOT NULL,
+    version bigint NOT NULL,
+    at_ms bigint NOT NULL,
+    seen_max xid8 NOT NULL, -- in it are all transactions before this one
+    running xid8[] NOT NULL, -- but for these, which were under way
+    floors bigint[] NOT NULL, -- by slot + 1: nothing ready is older, but for what the tally says
+    PRIMARY KEY (queue, version)
+);
 CREATE TABLE triage.lane (
     queue int NOT NULL,
+    version bigint NOT NULL,
     slot smallint NOT NULL,
-    floor_ms bigint NOT NULL, -- nothing ready is older, but for what the tally says
     ready bigint NOT NULL, scheduled bigint NOT NULL, leased bigint NOT NULL, dead bigint NOT NULL,
     bytes bigint NOT NULL, -- of payload and metadata, scheduled and ready
     enqueued bigint NOT NULL, claimed bigint NOT NULL, acked bigint NOT NULL,
     nacked bigint NOT NULL, released bigint NOT NULL, lease_expired bigint NOT NULL,
     expired bigint NOT NULL, died bigint NOT NULL, deduplicated bigint NOT NULL,
     redelivered bigint NOT NULL, cancelled bigint NOT NULL, redriven bigint NOT NULL,
-    PRIMARY KEY (queue, slot)
-) WITH (fillfactor = 20);
-
--- Which transactions' tallies are in `lane`: all before seen_max that were not running then.
-CREATE TABLE triage.counted (
-    queue int PRIMARY KEY,
-    seen_max xid8 NOT NULL,
-    running xid8[] NOT NULL,
-    at_ms bigint NOT NULL
-) WITH (fillfactor = 20);
+    PRIMARY KEY (queue, version, slot)
+);
 
 -- Where the sweeping of each kind stands: nothing is due before floor_ms, but for what committed
 -- late, and for that the next full pass looks.

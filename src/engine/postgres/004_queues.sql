@@ -122,12 +122,9 @@ BEGIN
             config := triage.engine_config(id);
             RETURN;
         END IF;
-        INSERT INTO triage.lane
-        SELECT id, slot, 140737488355327, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-        FROM generate_series(0, 15) slot;
-        INSERT INTO triage.counted VALUES (id, pg_snapshot_xmax(pg_current_snapshot()),
-            ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())
-                  UNION ALL SELECT pg_current_xact_id()), triage.now_ms());
+        INSERT INTO triage.counted
+        VALUES (id, 1, triage.now_ms(), pg_snapshot_xmax(pg_current_snapshot()),
+            triage.running(pg_current_snapshot()), array_fill(140737488355327, ARRAY[16]));
     ELSE
         SELECT q.id INTO id FROM triage.queue q WHERE q.id = p_id AND NOT q.deleted FOR UPDATE;
         IF id IS NULL THEN

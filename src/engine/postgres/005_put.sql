@@ -101,7 +101,8 @@ DECLARE
     is_ready boolean := put.ready_ms <= p_now;
 BEGIN
     m := (put.seq, put.ready_ms, put.ready_ms, p_now, q.id, 0, put.slot, put.slot, p_kind,
-          CASE WHEN octet_length(p_payload) <= 2000 THEN p_payload END, p_metadata, p_key,
+          CASE WHEN octet_length(p_payload) <= 2000 THEN p_payload END,
+          CASE WHEN octet_length(p_payload) > 2000 THEN octet_length(p_payload) END, p_metadata, p_key,
           p_expire_ms, NULL, NULL, NULL, NULL);
     IF m.payload IS NULL THEN
         INSERT INTO triage.body (seq, payload) VALUES (put.seq, p_payload);
@@ -134,24 +135,25 @@ BEGIN
         RETURN QUERY
         WITH item AS MATERIALIZED (
             SELECT i.place, i.slot, i.payload, i.kind, i.metadata, nextval('triage.seq') AS seq,
+                CASE WHEN octet_length(i.payload) > 2000 THEN octet_length(i.payload) END AS large,
                 coalesce(i.ready_ms, now_ms + coalesce(i.delay_ms, 0)) AS ready_ms,
                 now_ms + nullif(coalesce(i.ttl_ms, q.ttl_ms), 0) AS expire_ms
             FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_ready_ms, p_delay_ms, p_ttl_ms)
                 WITH ORDINALITY i (slot, payload, kind, metadata, ready_ms, delay_ms, ttl_ms, place)),
         large AS (
             INSERT INTO triage.body (seq, payload)
-            SELECT i.seq, i.payload FROM item i WHERE octet_length(i.payload) > 2000),
+            SELECT i.seq, i.payload FROM item i WHERE i.large IS NOT NULL),
         now_ready AS (
             INSERT INTO triage.ready (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-                born_slot, kind, payload, metadata, expire_ms)
+                born_slot, kind, payload, large, metadata, expire_ms)
             SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, q.id, 0, i.slot, i.slot, i.kind,
-                CASE WHEN octet_length(i.payload) <= 2000 THEN i.payload END, i.metadata, i.expire_ms
+                CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
             FROM item i WHERE i.ready_ms <= now_ms),
         later AS (
             INSERT INTO triage.scheduled (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-                born_slot, kind, payload, metadata, expire_ms)
+                born_slot, kind, payload, large, metadata, expire_ms)
             SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, q.id, 0, i.slot, i.slot, i.kind,
-                CASE WHEN octet_length(i.payload) <= 2000 THEN i.payload END, i.metadata, i.expire_ms
+                CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
             FROM item i WHERE i.ready_ms > now_ms),
         counted AS (
             INSERT INTO triage.tally (low_ms, queue, slot, ready, scheduled, bytes, enqueued)

@@ -33,19 +33,13 @@ BEGIN
     END IF;
     IF p_keyed IS NOT NULL THEN
         DELETE FROM triage.dedup
-        WHERE ctid = ANY (ARRAY(SELECT d.ctid
-                                FROM unnest(p_keyed, p_keys) k (seq, key)
-                                    JOIN triage.dedup d ON d.queue = p_queue AND d.key = k.key
-                                WHERE d.seq = k.seq AND d.until_ms IS NULL));
+        WHERE ctid = ANY (ARRAY(SELECT r.at
+                                FROM unnest(p_keyed, p_keys) k (seq, key) CROSS JOIN LATERAL (
+                                    SELECT d.ctid AS at FROM triage.dedup d
+                                    WHERE d.queue = p_queue AND d.key = k.key AND d.seq = k.seq
+                                        AND d.until_ms IS NULL OFFSET 0) r));
     END IF;
 END $$;
-
--- What limits and statistics count: bytes of payload and metadata.
-CREATE FUNCTION triage.size_of(p_seq bigint, p_payload bytea, p_metadata text) RETURNS bigint
-LANGUAGE sql STABLE
-RETURN coalesce(octet_length(p_payload),
-                (SELECT octet_length(b.payload) FROM triage.body b WHERE b.seq = p_seq))
-    + coalesce(octet_length(p_metadata), 0);
 
 -- How many more may be leased, by slot + 1 and last for the queue; NULL: no limit. Whoever asks
 -- holds the turn to claim until the end of the transaction.
@@ -59,11 +53,12 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
-    SELECT array_agg(greatest(l.max_in_flight - c.leased, 0) ORDER BY c.slot)
+    SELECT array_agg(greatest(l.max_in_flight - coalesce(c.leased, 0), 0) ORDER BY slot)
         || greatest(nullif(q.max_in_flight, 0) - sum(c.leased)::bigint, 0)
     INTO room
-    FROM triage.counts(q.id) c
-        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = c.slot AND l.max_in_flight > 0;
+    FROM generate_series(0, 15) slot
+        LEFT JOIN triage.counts(q.id) c USING (slot)
+        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = slot AND l.max_in_flight > 0;
     RETURN room;
 END $$;
 
@@ -77,10 +72,15 @@ CREATE FUNCTION triage.claim_round(q triage.queue, p_unit smallint[], p_step int
 LANGUAGE plpgsql AS $$
 DECLARE
     floors bigint[] := triage.floors(q.id);
+    first int[];  -- where the units of a slot begin in `units`
+    units int[];  -- where in p_unit they are, slot by slot
     large bigint[];
     keyed bigint[];
     keys bytea[];
 BEGIN
+    units := ARRAY(SELECT u.at FROM unnest(p_unit) WITH ORDINALITY u (slot, at) ORDER BY u.slot, u.at);
+    first := ARRAY(SELECT count(u) FROM generate_series(0, 15) slot
+                       LEFT JOIN unnest(p_unit) u ON u < slot GROUP BY slot ORDER BY slot);
     WITH taken AS (
         DELETE FROM triage.ready
         WHERE ctid = ANY (ARRAY(
@@ -95,32 +95,30 @@ BEGIN
                     FOR UPDATE SKIP LOCKED) head))
         RETURNING *, coalesce(expire_ms <= p_now, false) AS late),
     nth AS (
-        SELECT t.*, row_number() OVER (PARTITION BY t.slot ORDER BY t.ready_ms, t.seq) AS nth
+        SELECT t.*, units[first[t.slot + 1]
+            + row_number() OVER (PARTITION BY t.slot ORDER BY t.ready_ms, t.seq)] AS at
         FROM taken t WHERE NOT t.late),
-    unit AS (
-        SELECT u.*, row_number() OVER (PARTITION BY u.slot ORDER BY u.at) AS nth
-        FROM unnest(p_unit, p_step) WITH ORDINALITY u (slot, step, at)),
     placed AS MATERIALIZED (
-        SELECT n.*, u.step, p_place + (row_number() OVER (ORDER BY u.at))::int AS place
-        FROM nth n JOIN unit u ON u.slot = n.slot AND u.nth = n.nth),
+        SELECT n.*, p_place + (row_number() OVER (ORDER BY n.at))::int AS place, p_step[n.at] AS step
+        FROM nth n),
     leased AS (
         INSERT INTO triage.leased
         SELECT p.seq, p.ready_ms, p.born_ms, p.enqueued_ms, p.queue, p.attempts + 1, p.slot,
-            p.born_slot, p.kind, p.payload, p.metadata, p.dedup_key, p.expire_ms, p.reason,
+            p.born_slot, p.kind, p.payload, p.large, p.metadata, p.dedup_key, p.expire_ms, p.reason,
             p.escalated_ms, p.escalated_by, p.escalated_why, p_now + p_lease_ms, p_lease_ms,
             substr(p_receipts, 16 * p.place - 15, 16)
         FROM placed p),
     dead AS (
         INSERT INTO triage.dead
         SELECT t.seq, t.ready_ms, t.born_ms, t.enqueued_ms, t.queue, t.attempts, t.slot,
-            t.born_slot, t.kind, t.payload, t.metadata, t.dedup_key, t.expire_ms, 'expired',
+            t.born_slot, t.kind, t.payload, t.large, t.metadata, t.dedup_key, t.expire_ms, 'expired',
             t.escalated_ms, t.escalated_by, t.escalated_why, p_now
         FROM taken t WHERE t.late AND q.expired = 'dead'),
     counted AS (
         INSERT INTO triage.tally (queue, slot, ready, leased, bytes, claimed, redelivered, dead,
             died, expired)
         SELECT q.id, t.slot, -count(*), count(*) FILTER (WHERE NOT t.late),
-            -sum(triage.size_of(t.seq, t.payload, t.metadata)),
+            -sum(coalesce(t.large, octet_length(t.payload)) + coalesce(octet_length(t.metadata), 0)),
             count(*) FILTER (WHERE NOT t.late),
             nullif(count(*) FILTER (WHERE NOT t.late AND t.attempts > 0), 0),
             nullif(count(*) FILTER (WHERE t.late AND q.expired = 'dead'), 0),

@@ -21,8 +21,7 @@ LANGUAGE sql STABLE AS $$
                 SELECT born_slot, born_ms, queue FROM triage.ready WHERE seq = p_seq
                 UNION ALL SELECT born_slot, born_ms, queue FROM triage.scheduled WHERE seq = p_seq
                 UNION ALL SELECT born_slot, born_ms, queue FROM triage.leased WHERE seq = p_seq
-                UNION ALL SELECT born_slot, born_ms, queue FROM triage.dead
-                    WHERE queue = p_queue AND seq = p_seq
+                UNION ALL SELECT born_slot, born_ms, queue FROM triage.dead WHERE seq = p_seq
                 UNION ALL SELECT born_slot, born_ms, queue FROM triage.history WHERE seq = p_seq) m
             WHERE m.born_slot = p_slot AND m.born_ms = p_ready_ms AND m.queue = p_queue)
         THEN 'receipt-expired' ELSE 'message-not-found' END
@@ -37,32 +36,37 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q triage.queue := triage.queue_at(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
-    done int[];
+    done bigint[];
+    used bytea[];
     large bigint[];
     keyed bigint[];
     keys bytea[];
 BEGIN
     WITH gone AS (
-        DELETE FROM triage.leased l
-        USING unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
-            i (seq, slot, ready_ms, receipt, place)
-        WHERE l.seq = i.seq AND l.receipt = i.receipt AND l.until_ms > now_ms
-            AND l.queue = p_queue AND l.born_slot = i.slot AND l.born_ms = i.ready_ms
-        RETURNING l.*, i.place),
+        DELETE FROM triage.leased
+        WHERE ctid = ANY (ARRAY(
+            SELECT r.at
+            FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) i (seq, slot, ready_ms, receipt)
+                CROSS JOIN LATERAL (
+                    SELECT l.ctid AS at, l.* FROM triage.leased l WHERE l.seq = i.seq
+                    OFFSET 0 FOR UPDATE) r
+            WHERE r.receipt = i.receipt AND r.until_ms > now_ms AND r.queue = p_queue
+                AND r.born_slot = i.slot AND r.born_ms = i.ready_ms))
+        RETURNING *),
     kept AS (
         INSERT INTO triage.history
         SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
-            g.born_slot, g.kind, g.payload, g.metadata, g.dedup_key, g.expire_ms, g.reason,
+            g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, g.reason,
             g.escalated_ms, g.escalated_by, g.escalated_why, now_ms
         FROM gone g WHERE q.history_ms > 0),
     counted AS (
         INSERT INTO triage.tally (queue, slot, leased, acked)
         SELECT p_queue, g.slot, -count(*), count(*) FROM gone g GROUP BY g.slot)
-    SELECT array_agg(g.place::int),
+    SELECT array_agg(g.seq), array_agg(g.receipt),
         array_agg(g.seq) FILTER (WHERE g.payload IS NULL AND q.history_ms = 0),
         array_agg(g.seq) FILTER (WHERE g.dedup_key IS NOT NULL),
         array_agg(g.dedup_key) FILTER (WHERE g.dedup_key IS NOT NULL)
-    INTO done, large, keyed, keys
+    INTO done, used, large, keyed, keys
     FROM gone g;
     PERFORM triage.forget(p_queue, large, keyed, keys);
     IF cardinality(done) = cardinality(p_seq) THEN
@@ -73,10 +77,13 @@ BEGIN
     RETURN QUERY
     SELECT i.place::int, r.refusal, CASE WHEN r.refusal IS NULL THEN 'done' END, NULL::smallint,
         NULL::bigint
-    FROM unnest(p_seq, p_slot, p_ready_ms) WITH ORDINALITY i (seq, slot, ready_ms, place)
+    FROM (SELECT *, row_number() OVER (PARTITION BY i.seq, i.receipt ORDER BY i.place) AS nth
+          FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
+              i (seq, slot, ready_ms, receipt, place)) i
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN i.place::int = ANY (done) THEN NULL
-                ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r;
+            SELECT CASE WHEN i.nth = 1 AND (i.seq, i.receipt) IN (SELECT * FROM unnest(done, used))
+                THEN NULL ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
+    ORDER BY i.place;
 END $$;
 
 CREATE FUNCTION triage.backoff_ms(q triage.queue, p_attempts int) RETURNS bigint
@@ -121,19 +128,19 @@ BEGIN
     ready AS (
         INSERT INTO triage.ready
         SELECT f.seq, f.ready_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left, f.slot,
-            f.born_slot, f.kind, f.payload, f.metadata, f.dedup_key, f.expire_ms, f.why,
+            f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
             f.escalated_ms, f.escalated_by, f.escalated_why
         FROM fate f WHERE f.state = 'ready'),
     scheduled AS (
         INSERT INTO triage.scheduled
         SELECT f.seq, p_now + f.delay_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left,
-            f.slot, f.born_slot, f.kind, f.payload, f.metadata, f.dedup_key, f.expire_ms, f.why,
+            f.slot, f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
             f.escalated_ms, f.escalated_by, f.escalated_why
         FROM fate f WHERE f.state = 'scheduled'),
     dead AS (
         INSERT INTO triage.dead
         SELECT f.seq, f.ready_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left, f.slot,
-            f.born_slot, f.kind, f.payload, f.metadata, f.dedup_key, f.expire_ms, f.why,
+            f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
             f.escalated_ms, f.escalated_by, f.escalated_why, p_now
         FROM fate f WHERE f.state = 'dead'),
     counted AS (
@@ -142,7 +149,7 @@ BEGIN
         SELECT min(f.ready_ms) FILTER (WHERE f.state = 'ready'), q.id, f.slot, -count(*),
             count(*) FILTER (WHERE f.state = 'ready'),
             count(*) FILTER (WHERE f.state = 'scheduled'),
-            sum(triage.size_of(f.seq, f.payload, f.metadata))
+            sum(coalesce(f.large, octet_length(f.payload)) + coalesce(octet_length(f.metadata), 0))
                 FILTER (WHERE f.state IN ('ready', 'scheduled')),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),
@@ -181,15 +188,15 @@ DECLARE
 BEGIN
     -- The first of two items for one message is the one that counts.
     SELECT array_agg(v.place), array_agg(v.seq) INTO places, seqs
-    FROM (SELECT DISTINCT ON (l.seq) l.seq, l.place
-          FROM (SELECT l.seq, i.place::int
-                FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
-                        i (seq, slot, ready_ms, receipt, place)
-                    JOIN triage.leased l ON l.seq = i.seq
-                WHERE l.receipt = i.receipt AND l.until_ms > now_ms AND l.queue = p_queue
-                    AND l.born_slot = i.slot AND l.born_ms = i.ready_ms
-                FOR UPDATE OF l) l
-          ORDER BY l.seq, l.place) v;
+    FROM (SELECT DISTINCT ON (r.seq) r.seq, i.place::int AS place
+          FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
+                  i (seq, slot, ready_ms, receipt, place)
+              CROSS JOIN LATERAL (
+                  SELECT * FROM triage.leased l WHERE l.seq = i.seq
+                  OFFSET 0 FOR UPDATE) r
+          WHERE r.receipt = i.receipt AND r.until_ms > now_ms AND r.queue = p_queue
+              AND r.born_slot = i.slot AND r.born_ms = i.ready_ms
+          ORDER BY r.seq, i.place) v;
     SELECT jsonb_object_agg(g.seq, g.state) INTO states
     FROM triage.give_back(q, seqs, CASE WHEN p_release THEN 'release' ELSE 'nack' END, p_delay_ms,
                           p_reason, now_ms) g;
@@ -220,7 +227,8 @@ BEGIN
         i (seq, slot, ready_ms, receipt, place)
     LOOP
         UPDATE triage.leased l SET until_ms = now_ms + p_lease_ms, lease_ms = p_lease_ms
-        WHERE l.seq = item.seq AND l.receipt = item.receipt AND l.until_ms > now_ms
+        WHERE l.seq = item.seq AND l.receipt = item.receipt
+            AND l.until_ms + 0 > now_ms -- not by leased_until, which looks as good to the planner
             AND l.queue = q.id AND l.born_slot = item.slot AND l.born_ms = item.ready_ms
         RETURNING l.slot INTO found_slot;
         IF FOUND THEN
