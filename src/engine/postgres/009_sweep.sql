@@ -20,10 +20,10 @@ DECLARE
     is_full boolean := p_from = -140737488355328;
 BEGIN
     PERFORM FROM triage.sweeping s
-    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - 11000)
+    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - 6000)
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        UPDATE triage.sweeping SET floor_ms = p_now - 10000,
+        UPDATE triage.sweeping SET floor_ms = p_now - 5000,
             full_ms = CASE WHEN is_full THEN p_now ELSE full_ms END
         WHERE kind = p_kind;
     END IF;
