@@ -313,7 +313,7 @@ void put_many(const char *q, uint32_t count, int rank)
     free(items);
 }
 
-uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms)
+uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms)
 {
     struct engine_op op = op_on(q, ENGINE_CLAIM);
     op.claim.plan = plan;
@@ -322,6 +322,17 @@ uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms)
     assert_int_equal(op.status, STATUS_OK);
     assert_int_equal(op.claim.found, d.shown_count);
     return op.claim.found;
+}
+
+struct plan plan_from(const char *q, int rank, uint32_t want)
+{
+    struct plan plan = {.want = want, .step_count = 1, .lane_count = 1};
+    memset(plan.room, 0xFF, sizeof(plan.room));
+    plan.lanes[0] = (struct plan_lane){
+        .until_ms = INT64_MAX, .slot = (uint8_t)slot_of(q, rank), .rank = (uint8_t)rank};
+    plan.steps[0] =
+        (struct plan_step){.max = (uint16_t)want, .lane_count = 1, .rank = (uint8_t)rank};
+    return plan;
 }
 
 uint32_t claim(const char *q, uint32_t n)

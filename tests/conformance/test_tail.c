@@ -383,7 +383,7 @@ static void a_cancelled_message_stays_gone_while_groups_are_under_way(void **sta
                                         .priority = {.kind = PRIORITY_NUMBER}};
     uint8_t slot = (uint8_t)slot_of(Q, 0);
     struct message_id id = {queue(Q)->id, slot, d.rig.now.wall_ms, queue(Q)->next_seq + CANCELLED};
-    struct plan plan = {.want = CLAIM_MAX, .step_count = 1, .steps = {{slot, 0, CLAIM_MAX}}};
+    struct plan plan = plan_from(Q, 0, CLAIM_MAX);
     struct engine_op ops[2 + CLAIMS] = {
         {.verb = ENGINE_PUT, .queue = queue(Q), .put = {.items = items, .count = COUNT}},
         {.verb = ENGINE_CANCEL, .queue = queue(Q), .one = {.id = id}},
