@@ -38,8 +38,9 @@ struct model_dedup {
     int64_t until_ms; /* window scope */
 };
 
-#define MODEL_PAUSES PAUSES_MAX /* what was paused more often than this may be remembered roughly  \
-                                 */
+#define MODEL_PAUSES                                                                               \
+    PAUSES_MAX /* what was paused more often than this may be remembered roughly                   \
+                */
 
 struct model_queue {
     uint32_t id;
