@@ -125,7 +125,7 @@ void api_handle(struct http_request *req, void *ctx)
     struct route_match match = {0};
     struct problem p;
     route_find(req->verb, req->path, req->path_len, &match);
-    if (!match.route || match.route->flags & ROUTE_LATER) {
+    if (!match.route) {
         refuse_route(c, &match);
         return;
     }

@@ -106,6 +106,7 @@ typedef void call_handler(struct call *c);
 call_handler messages_enqueue, messages_claim;                                 /* messages.c */
 call_handler batch_enqueue;                                                    /* batch.c */
 call_handler receipts_nack, receipts_release, receipts_extend, receipts_batch; /* receipts.c */
+call_handler priority_set, priority_set_many, position_get;                    /* priority.c */
 call_handler lookup_get, lookup_delete, lookup_export;                         /* lookup.c */
 call_handler queues_put, queues_get, queues_list, queues_delete, queues_purge, queues_pause,
     queues_resume;                                                                  /* queues.c */

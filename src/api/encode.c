@@ -62,6 +62,11 @@ void encode_number(struct buf *out, double value)
     buf_puts(out, text);
 }
 
+void encode_rate(struct buf *out, double per_second)
+{
+    encode_number(out, (double)(int64_t)(per_second * 100 + 0.5) / 100);
+}
+
 void encode_priority(struct buf *out, const struct level *level)
 {
     if (level->has_number)

@@ -9,6 +9,7 @@
 
 void encode_time(struct buf *out, int64_t wall_ms);               /* with its quotes */
 void encode_seconds(struct buf *out, int64_t ms);                 /* 1.5 */
+void encode_rate(struct buf *out, double per_second);             /* with two decimals at most */
 void encode_number(struct buf *out, double value);                /* as short as it stays exact */
 void encode_priority(struct buf *out, const struct level *level); /* its number, or its name */
 void encode_priority_key(struct buf *out,

@@ -84,6 +84,9 @@ static const struct metric metrics[] = {
     TOTAL(redelivered, "Deliveries after the first."),
     TOTAL(cancelled, "Messages cancelled or purged."),
     TOTAL(redriven, "Dead letters made ready again."),
+    TOTAL(aged, "Deliveries of messages that had aged into a more urgent level."),
+    TOTAL(late, "Deliveries after the max_wait of the message's level."),
+    TOTAL(escalated, "Messages given another priority."),
 
     {"triage_broker_requests_total", COUNTER, "Requests to the broker, by kind.", OF_REQUEST,
      offsetof(struct broker_counters, requests), PLAIN},
@@ -111,16 +114,19 @@ static const struct metric metrics[] = {
 };
 
 static const char *const request_names[REQUEST_KIND_COUNT] = {
-    [REQUEST_PUT] = "put",        [REQUEST_SETTLE] = "settle",
-    [REQUEST_CANCEL] = "cancel",  [REQUEST_GET] = "get",
-    [REQUEST_LIST] = "list",      [REQUEST_CLAIM] = "claim",
-    [REQUEST_PURGE] = "purge",    [REQUEST_REDRIVE] = "redrive",
-    [REQUEST_DEAD_DROP] = "drop", [REQUEST_CONFIGURE] = "configure",
-    [REQUEST_DELETE] = "delete",  [REQUEST_QUEUE] = "queue",
-    [REQUEST_QUEUES] = "queues",
+    [REQUEST_PUT] = "put",           [REQUEST_SETTLE] = "settle",
+    [REQUEST_CANCEL] = "cancel",     [REQUEST_GET] = "get",
+    [REQUEST_LIST] = "list",         [REQUEST_CLAIM] = "claim",
+    [REQUEST_PURGE] = "purge",       [REQUEST_REDRIVE] = "redrive",
+    [REQUEST_DEAD_DROP] = "drop",    [REQUEST_CONFIGURE] = "configure",
+    [REQUEST_DELETE] = "delete",     [REQUEST_QUEUE] = "queue",
+    [REQUEST_QUEUES] = "queues",     [REQUEST_STATS] = "stats",
+    [REQUEST_MOVE] = "move",         [REQUEST_MOVE_BULK] = "move_bulk",
+    [REQUEST_POSITION] = "position",
 };
 
 static const char *const verb_names[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = "queue_open",
     [ENGINE_QUEUE_SET] = "queue_set",
     [ENGINE_QUEUE_DELETE] = "queue_delete",
     [ENGINE_PUT] = "put",
@@ -130,6 +136,8 @@ static const char *const verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_RELEASE] = "release",
     [ENGINE_EXTEND] = "extend",
     [ENGINE_CANCEL] = "cancel",
+    [ENGINE_MOVE] = "move",
+    [ENGINE_COUNT] = "count",
     [ENGINE_GET] = "get",
     [ENGINE_PURGE] = "purge",
     [ENGINE_LIST] = "list",

@@ -19,7 +19,6 @@ enum route_flag {
     ROUTE_CHANGES = 1 << 1, /* not while draining, and not with HEAD */
     ROUTE_QUERY = 1 << 2,   /* the handler reads the query; otherwise there must be none */
     ROUTE_SERVER = 1 << 3,  /* concerns all queues: not for a token bound to some of them */
-    ROUTE_LATER = 1 << 4,   /* part of the contract, not part of this version */
 };
 
 struct route {

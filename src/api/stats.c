@@ -52,6 +52,9 @@ static void put_totals(struct buf *out, const struct queue_totals *t)
     put_count(out, ",\"deduplicated\":", t->deduplicated);
     put_count(out, ",\"redelivered\":", t->redelivered);
     put_count(out, ",\"cancelled\":", t->cancelled);
+    put_count(out, ",\"aged\":", t->aged);
+    put_count(out, ",\"late\":", t->late);
+    put_count(out, ",\"escalated\":", t->escalated);
     buf_putc(out, '}');
 }
 
@@ -74,6 +77,10 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     put_count(out, ",\"dlq_depth\":", row.dead);
     put_count(out, ",\"oldest_message_age_seconds\":", row.oldest_ms / 1000);
     put_count(out, ",\"waiting_consumers\":", row.waiting);
+    put_count(out, ",\"aged\":", facts->aged);
+    put_count(out, ",\"late\":", facts->late);
+    buf_lit(out, ",\"claims_per_second\":");
+    encode_rate(out, facts->claims_per_second);
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
     put_totals(out, &row.totals);
@@ -93,5 +100,5 @@ static void stats_finish(struct call *c)
 void stats_get(struct call *c)
 {
     c->request.show_queue = stats_show;
-    call_submit(c, REQUEST_QUEUE, stats_finish);
+    call_submit(c, REQUEST_STATS, stats_finish);
 }

@@ -30,7 +30,7 @@ enum request_kind {
     REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
     REQUEST_MOVE,   /* op.move.items and note; priority */
     REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
-    REQUEST_POSITION,  /* op.one; position */
+    REQUEST_POSITION,  /* op.one and position */
     REQUEST_PURGE,     /* count */
     REQUEST_REDRIVE,   /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
     REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
@@ -83,9 +83,10 @@ struct position {
     struct message_id id;
     enum message_state state;
     uint8_t slot;
+    struct level level; /* no name when the queue has it no more */
     int64_t ready_ms;
     /* The rest for scheduled and ready ones. */
-    int effective_rank;
+    struct level effective; /* as which it counts */
     uint64_t ahead;
     bool exact;        /* `ahead` is no estimate */
     uint32_t wait_for; /* enum wait_for */
@@ -109,7 +110,8 @@ struct request {
     double per_second;
     bool force;
     bool dry_run;
-    struct filter *filter; /* borrowed until done */
+    struct filter *filter;     /* borrowed until done, as is the next */
+    struct position *position; /* is filled in */
     request_done *done;
     request_show_queue *show_queue;
     request_configure *configure;
@@ -123,7 +125,6 @@ struct request {
     bool urgent_waiting; /* EXTEND */
     uint64_t count;
     uint64_t matched;
-    struct position position;
 
     /* Private. */
     struct broker_port *port;
@@ -132,7 +133,8 @@ struct request {
     struct inbox_node mail;
     struct request *next, *prev;
     struct work *work;
-    bool local; /* the shard runs on the port's own loop */
+    bool looked_up; /* no other process has made its queue */
+    bool local;     /* the shard runs on the port's own loop */
     _Atomic bool hung_up;
 };
 

@@ -33,7 +33,7 @@ static void park(struct dispatcher *d, struct request *r)
     }
     list_insert(line, r, behind);
     w->parked = true;
-    d->waiting_count++;
+    d->queue->waiting = ++d->waiting_count;
     d->shard->counters.waiting++;
 }
 
@@ -58,7 +58,7 @@ static void unpark(struct request *r)
     assert(r->work->parked);
     list_remove(&d->waiting[r->work->max_rank], r);
     r->work->parked = false;
-    d->waiting_count--;
+    d->queue->waiting = --d->waiting_count;
     d->shard->counters.waiting--;
 }
 
@@ -112,11 +112,14 @@ static void claim_done(struct engine_op *op)
         give_back(r);
         return;
     }
-    bool again = !op->status && op->claim.found == 0 && w->timer.height > 0 && open &&
-                 !s->draining && !atomic_load(&r->hung_up);
-    if (again) {
+    /* An engine that is away for a while comes back, and those who wait go on waiting. */
+    bool away = op->status == STATUS_ENGINE_UNAVAILABLE && !s->engine->failed;
+    bool none = !op->status && op->claim.found == 0;
+    if ((none || away) && w->timer.height > 0 && open && !s->draining &&
+        !atomic_load(&r->hung_up)) {
         park_again(r->dispatcher, r);
-        dispatch_mark(r->dispatcher);
+        if (none)
+            dispatch_mark(r->dispatcher);
         return;
     }
     shard_finish(s, r, op->status);
@@ -127,7 +130,7 @@ static void submit_claim(struct dispatcher *d, struct request *r)
     struct work *w = r->work;
     w->item_count = 0;
     if (!w->items)
-        w->items = mem_alloc(w->plan.want * sizeof(*w->items));
+        w->items = mem_alloc(r->max * sizeof(*w->items));
     r->op.verb = ENGINE_CLAIM;
     r->op.queue = d->queue;
     r->op.visit = remember;
@@ -175,6 +178,14 @@ void dispatch_serve(struct dispatcher *d)
     }
 }
 
+/* Others may have put something in since the engine last told: who waits first asks once. */
+static void ask_blindly(struct dispatcher *d, struct request *r)
+{
+    policy_plan_blind(&d->queue->config, r->work->max_rank, r->max, &r->work->plan);
+    unpark(r);
+    submit_claim(d, r);
+}
+
 void dispatch_claim(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
@@ -192,6 +203,9 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
         shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
     park(d, r);
     dispatch_serve(d);
+    bool alone = w->parked && d->waiting_count == 1;
+    if (alone && !engine_has(s->engine, ENGINE_LIVE_VIEW) && !config->paused)
+        ask_blindly(d, r);
     if (w->parked && r->wait_ms <= 0)
         give_up(r, STATUS_OK);
     w->waited = true;

@@ -100,12 +100,15 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
     struct request *r = op->user;
     (void)now;
     r->work->seq = message_seq(m);
-    r->position = (struct position){
+    *r->position = (struct position){
         .id = message_identity(m, q->id),
         .state = m->state,
         .slot = m->slot,
         .ready_ms = m->ready_ms,
     };
+    int rank = levels_rank_of_slot(&q->config, m->slot);
+    if (rank >= 0)
+        r->position->level = q->config.levels[rank];
 }
 
 static struct explain explain_of(const struct request *r)
@@ -114,9 +117,10 @@ static struct explain explain_of(const struct request *r)
     return (struct explain){
         .config = config,
         .policy = &r->dispatcher->policy,
+        .view = &r->dispatcher->queue->view,
         .now_ms = r->shard->now.wall_ms,
-        .rank = levels_rank_of_slot(config, r->position.slot),
-        .ready_ms = r->position.ready_ms,
+        .rank = levels_rank_of_slot(config, r->position->slot),
+        .ready_ms = r->position->ready_ms,
         .seq = r->work->seq,
     };
 }
@@ -148,7 +152,7 @@ static void look_up(struct request *r);
 static void counted(struct engine_op *op)
 {
     struct request *r = op->user;
-    struct position *p = &r->position;
+    struct position *p = r->position;
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
         shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
         return;
@@ -161,7 +165,8 @@ static void counted(struct engine_op *op)
     bool ready = p->state == MESSAGE_READY;
     p->exact = true;
     p->ahead = explain_ahead(&e, op->count.items, &p->exact);
-    p->effective_rank = ready ? age_effective_rank(e.config, e.rank, e.ready_ms, e.now_ms) : e.rank;
+    int as = ready ? age_effective_rank(e.config, e.rank, e.ready_ms, e.now_ms) : e.rank;
+    p->effective = e.config->levels[as];
     p->wait_for = waits_for(r->dispatcher->queue, p, e.rank);
     p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
     p->start_ms = estimate_start(p, e.now_ms);
@@ -173,7 +178,7 @@ static void got(struct engine_op *op)
     struct request *r = op->user;
     struct explain e;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
-    bool pending = r->position.state == MESSAGE_SCHEDULED || r->position.state == MESSAGE_READY;
+    bool pending = r->position->state == MESSAGE_SCHEDULED || r->position->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
         explain_places(&e, r->work->counts);
         submit_count(r, e.config->level_count, counted);
@@ -184,7 +189,7 @@ static void got(struct engine_op *op)
 
 static void look_up(struct request *r)
 {
-    r->position = (struct position){0};
+    *r->position = (struct position){0};
     r->op.verb = ENGINE_GET;
     r->op.visit = found;
     r->op.queue = r->dispatcher->queue;

@@ -37,6 +37,7 @@ static void open_for_business(struct dispatcher *d, struct engine_queue *q)
 {
     d->queue = q;
     d->state = DISPATCHER_OPEN;
+    d->version = q->version;
     q->user = d;
     policy_init(&d->policy, &q->config);
     alerts_watch(d);
@@ -148,7 +149,7 @@ static enum status configure(struct shard *s, struct request *r, struct queue_co
     return status;
 }
 
-void manage_create(struct shard *s, struct request *r)
+static void create(struct shard *s, struct request *r)
 {
     if (!may_create(s, r))
         return;
@@ -177,6 +178,67 @@ void manage_create(struct shard *s, struct request *r)
     shard_submit(s, &w->release);
 }
 
+/* Queues of other processes */
+
+static void look_up_done(struct engine_op *op)
+{
+    struct work *w = op->user;
+    struct request *r = w->request;
+    struct dispatcher *d = r->dispatcher;
+    enum status status = op->status;
+    r->work = NULL;
+    free(w);
+    list_insert(&d->parked, r, d->parked.first); /* it came first */
+    if (!status) {
+        open_for_business(d, op->queue);
+    } else {
+        unlist(d);
+        if (status == STATUS_QUEUE_NOT_FOUND) {
+            for (struct request *each = d->parked.first; each; each = each->next)
+                each->looked_up = true;
+            status = STATUS_OK;
+        }
+    }
+    unpark_all(d, status);
+}
+
+/* Asks the engine whether another process has made it. */
+static void look_up(struct shard *s, struct request *r)
+{
+    struct dispatcher *d = dispatcher_new(s, r->queue);
+    d->references++;
+    r->dispatcher = d;
+    struct work *w = work_new(s, r);
+    w->release = (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w};
+    w->release.open.name = d->name;
+    shard_submit(s, &w->release);
+}
+
+void manage_missing(struct shard *s, struct request *r)
+{
+    if (engine_has(s->engine, ENGINE_SHARED) && !r->looked_up)
+        look_up(s, r);
+    else
+        create(s, r);
+}
+
+void manage_touched(struct engine_queue *q)
+{
+    struct dispatcher *d = q->user;
+    if (q->gone) {
+        q->user = NULL;
+        dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
+        unlist(d);
+        return;
+    }
+    if (d->version != q->version) {
+        d->version = q->version;
+        dispatch_reconfigured(d);
+        alerts_watch(d);
+    }
+    dispatch_mark(d);
+}
+
 static void configure_done(struct engine_op *op)
 {
     struct request *r = ((struct work *)op->user)->request;
@@ -186,8 +248,11 @@ static void configure_done(struct engine_op *op)
                  "Level \"%s\" still holds messages: keep it, or drain it first.",
                  op->set.level_name);
     }
-    if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
+    if (!op->status && r->dispatcher->state == DISPATCHER_OPEN) {
+        if (!engine_has(r->shard->engine, ENGINE_LIVE_VIEW))
+            dispatch_reconfigured(r->dispatcher);
         alerts_watch(r->dispatcher);
+    }
     shard_finish(r->shard, r, op->status);
 }
 

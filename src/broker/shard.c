@@ -108,7 +108,7 @@ static void sweep_touched(struct engine_op *op, struct engine_queue *q)
 {
     (void)op;
     if (q->user)
-        dispatch_mark(q->user);
+        manage_touched(q);
 }
 
 static void sweep_done(struct engine_op *op)
@@ -263,7 +263,7 @@ void shard_take(struct shard *s, struct request *r)
     }
     struct dispatcher *d = manage_find(s, r->queue);
     if (!d) {
-        manage_create(s, r);
+        manage_missing(s, r);
         return;
     }
     r->dispatcher = d;

@@ -66,6 +66,7 @@ struct dispatcher {
     struct shard *shard;
     enum dispatcher_state state;
     struct engine_queue *queue; /* NULL while opening */
+    uint32_t version;           /* of the queue's configuration, as the lines stand now */
     struct policy policy;
     struct claim_rate rate;
     struct request_list parked;                   /* while opening */
@@ -172,7 +173,8 @@ void move_bulk(struct dispatcher *d, struct request *r);
 /* manage.c */
 struct dispatcher *manage_find(struct shard *s, const char *name);
 void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
-void manage_create(struct shard *s, struct request *r);     /* a PUT or CONFIGURE for a new queue */
+void manage_missing(struct shard *s, struct request *r);    /* a request for a queue not known */
+void manage_touched(struct engine_queue *q);                /* time passed, or others changed it */
 void manage_configure(struct dispatcher *d, struct request *r);
 void manage_delete(struct dispatcher *d, struct request *r);
 void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */

@@ -24,6 +24,7 @@ typedef int command_run(int argc, char **argv, const struct cli *cli);
 
 command_run cmd_enqueue, cmd_claim, cmd_ack, cmd_nack, cmd_extend, cmd_release, cmd_show,
     cmd_cancel;
+command_run cmd_escalate, cmd_position;
 command_run cmd_queues, cmd_queue, cmd_stats;
 command_run cmd_dead;
 command_run cmd_work;

@@ -30,45 +30,6 @@ static bool json_checks(const struct buf *text)
     return valid;
 }
 
-static bool repeats(const struct arg_list *meta, size_t at)
-{
-    size_t len = strcspn(meta->items[at], "=") + 1;
-    for (size_t i = 0; i < at; i++)
-        if (strncmp(meta->items[i], meta->items[at], len) == 0)
-            return true;
-    return false;
-}
-
-static bool put_metadata(struct buf *json, const struct arg_list *meta)
-{
-    if (meta->count == 0)
-        return true;
-    member_put(json, "metadata");
-    buf_putc(json, '{');
-    for (size_t i = 0; i < meta->count; i++) {
-        const char *equals = strchr(meta->items[i], '=');
-        if (equals == NULL || equals == meta->items[i]) {
-            cli_complain("--meta %s: expected key=value", meta->items[i]);
-            return false;
-        }
-        if (repeats(meta, i)) {
-            cli_complain("--meta %s: the key was given before", meta->items[i]);
-            return false;
-        }
-        if (!utf8_valid(meta->items[i], strlen(meta->items[i]))) {
-            cli_complain("--meta: not valid UTF-8");
-            return false;
-        }
-        if (i > 0)
-            buf_putc(json, ',');
-        json_put_string(json, meta->items[i], (size_t)(equals - meta->items[i]));
-        buf_putc(json, ':');
-        json_put_cstr(json, equals + 1);
-    }
-    buf_putc(json, '}');
-    return true;
-}
-
 static bool enqueue_payload(const struct enqueue_options *o, const char *operand, struct buf *out)
 {
     if (operand != NULL && strcmp(operand, "-") != 0) {
@@ -106,7 +67,7 @@ static bool enqueue_body(const struct enqueue_options *o, const char *operand, s
         member_put_text(json, "dedup_key", o->dedup);
     if (o->ttl_ms != ARG_UNSET)
         member_put_seconds(json, "ttl_seconds", o->ttl_ms);
-    fine = fine && put_metadata(json, &o->meta);
+    fine = fine && member_put_metadata(json, &o->meta);
     buf_putc(json, '}');
     return fine;
 }

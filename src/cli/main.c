@@ -25,6 +25,8 @@ static const struct cli_verb commands[] = {
     {"release", "give a claimed message back, its attempt not counted", cmd_release},
     {"show", "look at a message without claiming it", cmd_show},
     {"cancel", "drop a message that nobody has claimed", cmd_cancel},
+    {"escalate", "give messages another priority", cmd_escalate},
+    {"position", "why a message waits, and what goes before it", cmd_position},
     {"work", "run a command for every message", cmd_work},
     {"queues", "list the queues with their depths", cmd_queues},
     {"queue", "get, set, delete, purge, pause or resume a queue", cmd_queue},

@@ -1,6 +1,7 @@
 #include "cli/payload.h"
 
 #include "base/codec.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,4 +92,43 @@ void payload_get(const struct json_doc *doc, uint32_t message, struct buf *out)
         buf_put(out, payload->str, payload->len);
     else if (payload != NULL)
         buf_put(out, payload->raw, payload->raw_len);
+}
+
+static bool repeats(const struct arg_list *meta, size_t at)
+{
+    size_t len = strcspn(meta->items[at], "=") + 1;
+    for (size_t i = 0; i < at; i++)
+        if (strncmp(meta->items[i], meta->items[at], len) == 0)
+            return true;
+    return false;
+}
+
+bool member_put_metadata(struct buf *json, const struct arg_list *meta)
+{
+    if (meta->count == 0)
+        return true;
+    member_put(json, "metadata");
+    buf_putc(json, '{');
+    for (size_t i = 0; i < meta->count; i++) {
+        const char *equals = strchr(meta->items[i], '=');
+        if (equals == NULL || equals == meta->items[i]) {
+            cli_complain("--meta %s: expected key=value", meta->items[i]);
+            return false;
+        }
+        if (repeats(meta, i)) {
+            cli_complain("--meta %s: the key was given before", meta->items[i]);
+            return false;
+        }
+        if (!utf8_valid(meta->items[i], strlen(meta->items[i]))) {
+            cli_complain("--meta: not valid UTF-8");
+            return false;
+        }
+        if (i > 0)
+            buf_putc(json, ',');
+        json_put_string(json, meta->items[i], (size_t)(equals - meta->items[i]));
+        buf_putc(json, ':');
+        json_put_cstr(json, equals + 1);
+    }
+    buf_putc(json, '}');
+    return true;
 }

@@ -4,6 +4,7 @@
 #define TRIAGE_CLI_PAYLOAD_H
 
 #include "base/json.h"
+#include "cli/args.h"
 
 /* Reads a whole file, or standard input when path is NULL; false with errno. */
 bool payload_read(const char *path, struct buf *out);
@@ -21,5 +22,8 @@ void member_put_seconds(struct buf *json, const char *name, int64_t ms);
 
 /* A priority as the API wants it: a number when it looks like one, else a name. */
 void member_put_priority(struct buf *json, const char *name, const char *value);
+
+/* `"metadata": {…}` from key=value pairs, nothing when there are none; false after a complaint. */
+bool member_put_metadata(struct buf *json, const struct arg_list *meta);
 
 #endif

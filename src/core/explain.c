@@ -86,6 +86,20 @@ void explain_places(const struct explain *e, struct count_item items[LEVEL_COUNT
     }
 }
 
+/* Does the order of weights alone hold now? */
+static bool nobody_aged(const struct explain *e)
+{
+    for (int rank = 0; rank < e->config->level_count; rank++) {
+        const struct lane_view *lane = &e->view->lanes[e->config->levels[rank].slot];
+        const struct place head = {lane->head_ms, 0};
+        if (lane->ready > 0 &&
+            (before(head, urgent_until(e, rank)) ||
+             age_effective_rank(e->config, rank, lane->head_ms, e->now_ms) != rank))
+            return false;
+    }
+    return true;
+}
+
 uint64_t explain_ahead(const struct explain *e, const struct count_item items[LEVEL_COUNT_MAX],
                        bool *exact)
 {
@@ -97,7 +111,7 @@ uint64_t explain_ahead(const struct explain *e, const struct count_item items[LE
     }
     if (e->policy->kind == POLICY_STRICT)
         return sum;
-    *exact = *exact && !e->policy->ages && !e->policy->promises;
+    *exact = *exact && nobody_aged(e);
     return policy_weighted_ahead(e->policy, e->config, counts, e->rank);
 }
 

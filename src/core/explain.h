@@ -11,6 +11,7 @@
 struct explain {
     const struct queue_config *config;
     const struct policy *policy;
+    const struct queue_view *view;
     int64_t now_ms;
     /* The message. */
     int rank;

@@ -277,6 +277,25 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
         planners[p->kind](&w, plan->want - first);
 }
 
+void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
+                       struct plan *plan)
+{
+    plan->want = want;
+    plan->step_count = plan->lane_count = 0;
+    plan->max_rank = max_rank;
+    for (int rank = 0; rank <= max_rank; rank++) {
+        uint8_t slot = config->levels[rank].slot;
+        plan->room[slot] = UINT32_MAX;
+        plan->lanes[plan->lane_count] = (struct plan_lane){INT64_MAX, 0, slot, (uint8_t)rank};
+        plan->steps[plan->step_count++] =
+            (struct plan_step){.max = (uint16_t)want,
+                               .first_lane = (uint16_t)plan->lane_count++,
+                               .lane_count = 1,
+                               .rank = (uint8_t)rank,
+                               .tokens = TOKENS_OWED};
+    }
+}
+
 void policy_settle(struct policy *p, const struct plan *plan)
 {
     if (p->kind != POLICY_WEIGHTED)

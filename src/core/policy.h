@@ -105,6 +105,10 @@ void policy_init(struct policy *p, const struct queue_config *config);
 void policy_plan(struct policy *p, const struct queue_config *config, const struct queue_view *view,
                  int max_rank, uint32_t want, int64_t wall_ms, struct plan *plan);
 
+/* The same without knowing what there is: anything will do, the most urgent first. */
+void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
+                       struct plan *plan);
+
 /* The engine has answered: tokens for what was not there are given back. */
 void policy_settle(struct policy *p, const struct plan *plan);
 

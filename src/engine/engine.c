@@ -66,7 +66,8 @@ void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     assert(op->verb < ENGINE_VERB_COUNT);
     assert(op->done);
-    assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET);
+    assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET ||
+           op->verb == ENGINE_QUEUE_OPEN);
     e->counters.ops[op->verb]++;
     e->in_flight++;
     op->next = NULL;

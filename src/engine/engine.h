@@ -60,8 +60,11 @@ struct engine_queue {
     char name[QUEUE_NAME_MAX + 1];
     uint32_t id;
     struct queue_config config;
+    uint32_t version; /* of config: grows when another process changes it */
+    bool gone;        /* another process deleted it: it lives until `touched` has said so */
     struct queue_view view;
-    uint64_t next_seq; /* the seq the next message will get */
+    uint64_t next_seq; /* the seq the next message will get, or one that is larger */
+    uint32_t waiting;  /* the caller's: how many consumers wait for something to be ready */
     void *user;        /* the caller's */
 };
 
@@ -72,12 +75,17 @@ typedef void engine_done(struct engine_op *op);
 typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
                           const struct message *m, struct instant now);
 
-/* A queue that changed in a sweep: it may have something for waiting consumers. */
+/* A queue that changed in a sweep: it may have something for waiting consumers; in an engine with
+ * the capability SHARED its configuration may be another one, or it may be gone. */
 typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
 
 enum engine_verb {
-    /* queue NULL creates set.name (op->queue is the new handle at done); else changes it. A level
-     * in use that the new configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
+    /* SHARED engines only. Another process may have made open.name: op->queue is its handle at
+     * done, or QUEUE_NOT_FOUND. */
+    ENGINE_QUEUE_OPEN,
+    /* queue NULL creates set.name (op->queue is the new handle at done, or that of the queue
+     * another process made of that name meanwhile); else changes it. A level in use that the new
+     * configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
     ENGINE_QUEUE_SET,
     /* Everything in it goes too. The caller submits nothing more for this queue. */
     ENGINE_QUEUE_DELETE,
@@ -121,7 +129,8 @@ enum engine_verb {
     ENGINE_DEAD_REDRIVE,
     /* The same selection; they are gone. */
     ENGINE_DEAD_DROP,
-    /* Lets time pass for up to sweep.max messages: delays, leases, time to live, history. */
+    /* Lets time pass for up to sweep.max messages: delays, leases, time to live, history. A SHARED
+     * engine also tells what other processes did. */
     ENGINE_SWEEP,
     ENGINE_VERB_COUNT
 };
@@ -146,6 +155,9 @@ struct engine_op {
     enum status status;
     struct engine_op *next; /* while submitted */
     union {
+        struct {
+            const char *name;
+        } open;
         struct {
             const char *name;
             const struct queue_config *config;
@@ -207,9 +219,11 @@ struct engine_op {
 };
 
 enum engine_capability {
-    ENGINE_DURABLE = 1 << 0,   /* survives a restart */
-    ENGINE_LIVE_VIEW = 1 << 1, /* ops apply inside submit; the view is exact from then on */
-    ENGINE_SHARED = 1 << 2,    /* other processes change the same queues */
+    ENGINE_DURABLE = 1 << 0, /* survives a restart */
+    /* Ops apply inside submit; the view is exact from then on. Else a view is what the last answer
+     * said, less what claims under way are to take. */
+    ENGINE_LIVE_VIEW = 1 << 1,
+    ENGINE_SHARED = 1 << 2, /* other processes change the same queues */
 };
 
 struct engine_counters {
@@ -243,6 +257,11 @@ struct engine {
     uint64_t in_flight; /* submitted and not done */
     bool failed;        /* for good: only a restart can bring it back to what is on disk */
 };
+
+static inline bool engine_has(const struct engine *e, enum engine_capability capability)
+{
+    return e->ops->capabilities & capability;
+}
 
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 

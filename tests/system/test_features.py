@@ -621,7 +621,8 @@ def test_stats_tell_where_every_message_is(queue):
     assert stats["oldest_message_age_seconds"] >= 0
     assert stats["totals"] == {
         "enqueued": 9, "claimed": 3, "acked": 1, "nacked": 1, "lease_expired": 0, "expired": 0,
-        "dead": 1, "deduplicated": 1, "redelivered": 0, "cancelled": 0}
+        "dead": 1, "deduplicated": 1, "redelivered": 0, "cancelled": 0, "aged": 0, "late": 0,
+        "escalated": 0}
 
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[a-zA-Z_]\w*="(?:[^"\\\n]|\\.)*"'

@@ -23,7 +23,8 @@ CALLS = [
     ("post", MESSAGES + "/{id}/extend"), ("post", MESSAGES + "/ack"),
     ("get", MESSAGES + "/{id}"), ("get", QUEUE + "/dead"), ("get", QUEUE + "/dead/{id}"),
     ("post", QUEUE + "/dead/redrive"), ("delete", QUEUE + "/dead/{id}"),
-    ("post", QUEUE + "/dead/purge"), ("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"),
+    ("get", MESSAGES + "/{id}/position"), ("post", MESSAGES + "/{id}/priority"),
+    ("post", MESSAGES + "/priority"), ("post", QUEUE + "/dead/purge"), ("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"),
     ("get", "/v1/info"), ("get", "/openapi.yaml"), ("get", "/"),
 ]
 
@@ -130,6 +131,12 @@ def test_real_answers_fit_their_schemas(document, queue, api):
     batch = {"messages": [{"payload": "y"}, {"payload": "z", "priority": 77},
                           {"payload_base64": "AAEC"}]}
     fits("post", MESSAGES + "/batch", api.post(queue.path + "/messages/batch", batch))
+    waits = queue.put("w")
+    fits("post", MESSAGES + "/{id}/priority",
+         api.post(queue.message_path(waits) + "/priority", {"priority": 0, "actor": "ann"}))
+    fits("get", MESSAGES + "/{id}/position", api.get(queue.message_path(waits) + "/position"))
+    fits("post", MESSAGES + "/priority",
+         api.post(queue.path + "/messages/priority", {"filter": {"priority": 0}, "priority": 0}))
     fits("get", MESSAGES, api.get(queue.path + "/messages", max=2))
     first = fits("post", MESSAGES + "/claim", queue.claim())["messages"][0]
     fits("get", MESSAGES + "/{id}", queue.show(first))

@@ -34,6 +34,7 @@ static uint64_t position(const struct toy_message *m, bool *exact)
     struct count_item items[LEVEL_COUNT_MAX];
     struct explain e = {.config = &t.config,
                         .policy = &t.policy,
+                        .view = &t.view,
                         .now_ms = t.now_ms,
                         .rank = m->rank,
                         .ready_ms = m->ready_ms,
@@ -135,12 +136,33 @@ static void weighted_positions_are_exact_from_any_tokens(void **state)
     }
 }
 
-static void weighted_positions_with_aging_are_called_estimates(void **state)
+/* Levels may age and promise as they like, as long as nothing has waited for that long. */
+static void weighted_positions_are_exact_while_nothing_has_aged(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        random_queue(POLICY_WEIGHTED);
+        for (int rank = 0; rank < t.config.level_count; rank++) {
+            t.config.levels[rank].age_ms = any(3) ? 10 : 0;
+            t.config.levels[rank].max_wait_ms = any(3) ? 0 : 12;
+        }
+        toy_configured(&t);
+        put_some(60, 10);
+        compare_all();
+        toy_fini(&t);
+    }
+}
+
+static void weighted_positions_are_estimates_once_something_has_aged(void **state)
 {
     (void)state;
     bool exact;
     toy_init(&t, "tiers");
     toy_fill(&t, 1, 3);
+    toy_fill(&t, 3, 3);
+    position(&(struct toy_message){TOY_NOW, 2, 1}, &exact);
+    assert_true(exact);
+    t.now_ms += t.config.levels[3].age_ms; /* now it matters */
     position(&(struct toy_message){TOY_NOW, 2, 1}, &exact);
     assert_false(exact);
     toy_fini(&t);
@@ -194,7 +216,8 @@ int main(void)
         cmocka_unit_test(strict_positions_are_exact),
         cmocka_unit_test(strict_positions_with_aging_and_promises_are_exact),
         cmocka_unit_test(weighted_positions_are_exact_from_any_tokens),
-        cmocka_unit_test(weighted_positions_with_aging_are_called_estimates),
+        cmocka_unit_test(weighted_positions_are_exact_while_nothing_has_aged),
+        cmocka_unit_test(weighted_positions_are_estimates_once_something_has_aged),
         cmocka_unit_test(an_estimated_count_makes_an_estimated_position),
         cmocka_unit_test(aged_and_late_messages_are_told_from_the_others),
     };

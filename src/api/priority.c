@@ -1,0 +1,259 @@
+/* Escalation, one message or many, and why a message waits. */
+#include "api/auth.h"
+#include "api/call.h"
+#include "api/encode.h"
+
+/* What a change of priority is made of. Owned by the call as its `extra`. */
+struct move {
+    struct move_item item; /* of one message */
+    struct filter filter;  /* of many */
+    struct call *call;
+    bool has_filter;
+    bool has_priority;
+    struct http_slice actor; /* borrowed from the body until move_keep() */
+    struct http_slice reason;
+};
+
+static bool take_priority(struct field *f, void *target)
+{
+    struct move *m = target;
+    m->has_priority = !field_null(f);
+    return field_priority(f, &m->call->request.priority);
+}
+
+static bool take_actor(struct field *f, void *target)
+{
+    struct move *m = target;
+    return field_null(f) || field_text(f, 1, ACTOR_MAX, &m->actor.data, &m->actor.len);
+}
+
+static bool take_reason(struct field *f, void *target)
+{
+    struct move *m = target;
+    return field_null(f) || field_text(f, 0, REASON_MAX, &m->reason.data, &m->reason.len);
+}
+
+static struct move *move_new(struct call *c)
+{
+    struct move *m = mem_zalloc(sizeof(*m));
+    m->call = c;
+    filter_init(&m->filter);
+    c->extra = m;
+    return m;
+}
+
+/* Who asks and why has to outlive the request. An authenticated caller who does not say is named
+ * by the token. False when the call was refused. */
+static bool move_keep(struct call *c, struct move *m)
+{
+    struct move_note *note = &c->request.op.move.note;
+    if (!m->has_priority) {
+        call_refuse_as(
+            c, STATUS_INVALID_FIELD, "/priority",
+            "priority is required: the number or the name of one of the queue's levels.");
+        return false;
+    }
+    if (m->actor.len == 0 && c->token)
+        m->actor = (struct http_slice){c->token->name, strlen(c->token->name)};
+    buf_put(&c->text, m->actor.data, m->actor.len);
+    buf_put(&c->text, m->reason.data, m->reason.len);
+    note->actor = c->text.data;
+    note->actor_len = (uint16_t)m->actor.len;
+    note->reason = c->text.data + m->actor.len;
+    note->reason_len = (uint16_t)m->reason.len;
+    return true;
+}
+
+/* One message: answered with the message as it is now. */
+
+static void show_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                       struct instant now)
+{
+    struct call *c = call_of_op(op);
+    buf_clear(&c->out);
+    encode_message(&c->out, q, m, now);
+}
+
+static void show_finish(struct call *c)
+{
+    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+}
+
+static void one_finish(struct call *c)
+{
+    const struct move *m = c->extra;
+    if (m->item.status == STATUS_NOT_PENDING) {
+        call_refuse_as(c, STATUS_NOT_PENDING, NULL,
+                       "Only a scheduled or ready message can get another priority; GET it to see "
+                       "its state.");
+        return;
+    }
+    if (m->item.status) {
+        call_refuse_as(c, m->item.status, NULL, NULL);
+        return;
+    }
+    c->request.kind = REQUEST_GET;
+    c->request.op.verb = ENGINE_GET;
+    c->request.op.visit = show_visit;
+    c->request.op.one.id = c->id;
+    c->finish = show_finish;
+    call_again(c);
+}
+
+void priority_set(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("priority", take_priority),
+        FIELD("actor", take_actor),
+        FIELD("reason", take_reason),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct move *m = move_new(c);
+    if (!call_body(c, &table, m) || !move_keep(c, m))
+        return;
+    m->item.id = c->id;
+    c->request.op.move.items = &m->item;
+    c->request.op.move.count = 1;
+    call_submit(c, REQUEST_MOVE, one_finish);
+}
+
+/* Many */
+
+static bool take_filter_priority(struct field *f, void *target)
+{
+    struct filter *filter = target;
+    return field_priority(f, &filter->priority);
+}
+
+static bool take_older_than(struct field *f, void *target)
+{
+    struct filter *filter = target;
+    return field_null(f) || field_seconds(f, 0, DELAY_SECONDS_MAX, &filter->older_than_ms);
+}
+
+static bool take_metadata(struct field *f, void *target)
+{
+    struct filter *filter = target;
+    return field_null(f) || filter_set_metadata(filter, f->value->raw, f->value->raw_len) ||
+           field_refuse(f, "must be an object with at most %d members.", METADATA_KEYS_MAX);
+}
+
+static bool take_filter(struct field *f, void *target)
+{
+    static const struct field_spec specs[] = {
+        FIELD("priority", take_filter_priority),
+        FIELD("older_than_seconds", take_older_than),
+        FIELD("metadata", take_metadata),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct move *m = target;
+    m->has_filter = true;
+    return fields_object(f->doc, f->at, "/filter", &table, &m->filter, f->problem);
+}
+
+static bool take_dry_run(struct field *f, void *target)
+{
+    struct move *m = target;
+    return field_null(f) || field_bool(f, &m->call->request.dry_run);
+}
+
+static void many_finish(struct call *c)
+{
+    buf_lit(&c->out, "{\"matched\":");
+    buf_put_u64(&c->out, c->request.matched);
+    buf_lit(&c->out, ",\"changed\":");
+    buf_put_u64(&c->out, c->request.count);
+    buf_puts(&c->out, c->request.dry_run ? ",\"dry_run\":true}" : "}");
+    call_reply(c, 200);
+}
+
+static void many_cleanup(struct call *c)
+{
+    filter_fini(&((struct move *)c->extra)->filter);
+}
+
+void priority_set_many(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("filter", take_filter), FIELD("priority", take_priority), FIELD("actor", take_actor),
+        FIELD("reason", take_reason), FIELD("dry_run", take_dry_run),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct move *m = move_new(c);
+    c->cleanup = many_cleanup;
+    if (!call_body(c, &table, m))
+        return;
+    if (!m->has_filter) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, "/filter",
+                       "filter is required; {} means every scheduled and ready message.");
+        return;
+    }
+    if (!move_keep(c, m))
+        return;
+    c->request.filter = &m->filter;
+    call_end_with_peer(c); /* the way to stop what takes long */
+    call_submit(c, REQUEST_MOVE_BULK, many_finish);
+}
+
+/* Position */
+
+static void put_waits(struct buf *out, uint32_t wait_for)
+{
+    static const char *const names[] = {"delay", "pause", "limit"};
+    buf_lit(out, ",\"blocked_by\":[");
+    for (int i = 0, n = 0; i < 3; i++) {
+        if (!(wait_for >> i & 1))
+            continue;
+        if (n++ > 0)
+            buf_putc(out, ',');
+        json_put_cstr(out, names[i]);
+    }
+    buf_putc(out, ']');
+}
+
+static void put_waiting(struct buf *out, const struct position *p)
+{
+    buf_lit(out, ",\"effective_level\":");
+    json_put_cstr(out, p->effective.name);
+    buf_lit(out, ",\"messages_ahead\":");
+    buf_put_u64(out, p->ahead);
+    buf_puts(out, p->exact ? ",\"exact\":true" : ",\"exact\":false");
+    put_waits(out, p->wait_for);
+    buf_lit(out, ",\"ready_at\":");
+    encode_time(out, p->ready_ms);
+    buf_lit(out, ",\"claims_per_second\":");
+    encode_rate(out, p->claims_per_second);
+    buf_lit(out, ",\"estimated_start\":");
+    if (p->start_ms == INT64_MAX)
+        buf_lit(out, "null");
+    else
+        encode_time(out, p->start_ms);
+}
+
+static void position_finish(struct call *c)
+{
+    const struct position *p = c->request.position;
+    struct buf *out = &c->out;
+    buf_lit(out, "{\"message_id\":");
+    encode_id(out, &p->id);
+    buf_lit(out, ",\"state\":");
+    json_put_cstr(out, message_state_name(p->state));
+    if (p->level.name[0]) {
+        buf_lit(out, ",\"priority\":");
+        encode_priority(out, &p->level);
+        buf_lit(out, ",\"level\":");
+        json_put_cstr(out, p->level.name);
+    }
+    if (p->state == MESSAGE_SCHEDULED || p->state == MESSAGE_READY)
+        put_waiting(out, p);
+    buf_putc(out, '}');
+    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+}
+
+void position_get(struct call *c)
+{
+    c->extra = mem_zalloc(sizeof(struct position));
+    c->request.position = c->extra;
+    c->request.op.one.id = c->id;
+    call_submit(c, REQUEST_POSITION, position_finish);
+}
