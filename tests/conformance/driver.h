@@ -32,6 +32,11 @@ struct shown {
     char metadata[64];
     char reason[64];
     size_t payload_len;
+    bool escalated;
+    uint8_t escalated_from; /* slot */
+    int64_t escalated_ms;
+    char actor[64];
+    char why[64];
 };
 
 /* What to put; zero is a ready message in the queue's most urgent level without frills. */
@@ -89,6 +94,10 @@ enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const c
 enum status release(const char *q, const struct shown *s);
 enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
 enum status cancel(const char *q, struct message_id id);
+struct move_item move(const char *q, struct message_id id, int rank, const char *actor,
+                      const char *why); /* either may be NULL */
+uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank);
+struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq);
 const struct shown *get(const char *q, struct message_id id);     /* NULL when not found */
 enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */
 uint32_t purge(const char *q, uint32_t max, uint64_t before_seq); /* in asks of `max` at most */
