@@ -508,6 +508,74 @@ static void a_promise_does_not_break_a_limit(void **state)
     assert_ranks(5, "");
 }
 
+/* No starvation */
+
+/* A day of one claim a second, with two CRITICAL messages coming for each; the longest wait of
+ * each other level, by what the header promises: a message with k of its level before it is among
+ * the next (⌈(k + 1) / quota⌉ + 1) cycles. */
+static void a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound(void **state)
+{
+    (void)state;
+    enum { DAY = 86400 };
+    static const int every[] = {0, 10, 20, 50, 60}; /* seconds between arrivals, by rank */
+    start("tiers");
+    uint64_t cycle = policy_cycle(&t.policy, &t.config), longest = 0, claimed[5] = {0};
+    static uint64_t due[DAY / 10 * 5]; /* by seq of the slow levels: claimed by then */
+    static int64_t arrived[DAY / 10 * 5];
+    static uint64_t index[3 * DAY + 10]; /* by seq */
+    uint64_t slow = 1;
+    for (uint64_t second = 0; second < DAY; second++, t.now_ms += 1000) {
+        toy_fill(&t, 0, 2);
+        for (int rank = 1; rank < 5; rank++) {
+            if (second % (uint64_t)every[rank] != 0)
+                continue;
+            uint64_t before = t.view.lanes[t.config.levels[rank].slot].ready;
+            uint64_t quota = t.policy.quota[rank];
+            index[toy_put(&t, rank, t.now_ms)] = slow;
+            due[slow] = second + ((before + quota) / quota + 1) * cycle;
+            arrived[slow++] = (int64_t)second;
+        }
+        struct toy_message m;
+        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
+        claimed[m.rank]++;
+        if (m.rank == 0)
+            continue;
+        assert_true(second <= due[index[m.seq]]);
+        if (m.rank == 4 && second - (uint64_t)arrived[index[m.seq]] > longest)
+            longest = second - (uint64_t)arrived[index[m.seq]];
+    }
+    assert_true(longest <= 2 * cycle);
+    for (int rank = 1; rank < 5; rank++) /* all that came was served, but for the last few */
+        assert_in_range(claimed[rank], DAY / every[rank] - 8, DAY / every[rank]);
+}
+
+/* Strict with aging: what has waited for all its steps goes before whatever came later than that
+ * after it. */
+static void with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds(void **state)
+{
+    (void)state;
+    enum { STEPS_MS = 3 * 100000 };
+    start_custom(4, POLICY_STRICT);
+    for (int rank = 1; rank < 4; rank++)
+        t.config.levels[rank].age_ms = 100000;
+    toy_configured(&t);
+    int64_t last_ms[4] = {0};
+    for (int second = 0; second < 20000; second++, t.now_ms += 1000) {
+        toy_fill(&t, 0, second % 10 ? 1 : 2); /* a tenth more than is claimed */
+        if (second % 100 == 0)
+            toy_fill(&t, 3, 1);
+        struct toy_message m;
+        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
+        last_ms[m.rank] = m.ready_ms;
+        const struct lane_view *lane = &t.view.lanes[t.config.levels[3].slot];
+        if (m.rank == 0 && lane->ready > 0) {
+            bool due = t.now_ms - lane->head_ms >= STEPS_MS;
+            assert_true(!due || m.ready_ms <= lane->head_ms);
+        }
+    }
+    assert_true(last_ms[3] > 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -538,6 +606,8 @@ int main(void)
         TEST(promises_cost_no_tokens),
         TEST(a_promised_message_is_not_counted_twice),
         TEST(a_promise_does_not_break_a_limit),
+        TEST(a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound),
+        TEST(with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
 }
