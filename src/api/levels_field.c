@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define WEIGHT_MAX    1000000.0
 #define NUMBER_MAX    1000000000
 #define IN_FLIGHT_MAX 1000000000
 

@@ -122,29 +122,29 @@ struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie)
 
 #define COUNT_STEPS 1024
 
-/* Walks one level from its start; *all is set to the number of its nodes, up to where it stops. */
+/* How many nodes of one level stand before the place, but no more than `most`. */
 static uint64_t level_before(const struct order *o, uint32_t level, int64_t key, uint64_t tie,
-                             uint64_t stop, uint64_t *all)
+                             uint64_t most)
 {
     const struct order_node *s = o->sentinel;
     uint64_t found = 0;
-    *all = 0;
-    for (const struct order_node *n = s->links[level].next; n != s && *all < stop;
-         n = n->links[level].next, ++*all)
-        found += before(n, key, tie);
+    for (const struct order_node *n = s->links[level].next;
+         found < most && n != s && before(n, key, tie); n = n->links[level].next)
+        found++;
     return found;
 }
 
 uint64_t order_count_before(const struct order *o, int64_t key, uint64_t tie, bool *exact)
 {
-    uint64_t all, near = level_before(o, 0, key, tie, COUNT_STEPS, &all);
-    if (near < all || all == o->count)
+    uint64_t near = level_before(o, 0, key, tie, COUNT_STEPS);
+    if (near < COUNT_STEPS || near == o->count)
         return near;
     *exact = false;
     uint32_t level = 1; /* a quarter of the nodes of one level are in the next */
     while (level < ORDER_HEIGHT_MAX - 1 && o->count >> (2 * level) > COUNT_STEPS)
         level++;
-    uint64_t found = level_before(o, level, key, tie, UINT64_MAX, &all);
+    uint64_t all = level_before(o, level, INT64_MAX, UINT64_MAX, UINT64_MAX);
+    uint64_t found = level_before(o, level, key, tie, UINT64_MAX);
     uint64_t guess = all ? (uint64_t)((double)o->count * (double)found / (double)all) : 0;
     return guess > near ? guess : near;
 }

@@ -59,8 +59,8 @@ bool age_late(const struct queue_config *config, int rank, int64_t ready_ms, int
     return max_ms > 0 && age_between(config, ready_ms, now_ms) > max_ms;
 }
 
-/* Two pauses become one of the same length that ends with the second: only what has waited since
- * before both, or became ready between them, can tell. */
+/* Two pauses become one of the same length that ends with the second: what has waited since before
+ * both cannot tell, only what became ready in between. */
 static void merge_oldest(struct queue_config *config)
 {
     struct pause *p = config->pauses;
@@ -68,19 +68,24 @@ static void merge_oldest(struct queue_config *config)
     memmove(p, p + 1, (size_t)(--config->pause_count) * sizeof(*p));
 }
 
+static int64_t no_sooner(int64_t ms, int64_t than_ms)
+{
+    return ms > than_ms ? ms : than_ms;
+}
+
+/* Should the wall clock have gone back, pauses still follow one another and do not overlap. */
 void age_pause(struct queue_config *config, bool paused, int64_t now_ms)
 {
+    struct pause *last = config->pause_count ? &config->pauses[config->pause_count - 1] : NULL;
     if (config->paused == paused)
         return;
     config->paused = paused;
-    if (!paused && config->pause_count == 0)
-        return;
-    if (!paused) {
-        struct pause *last = &config->pauses[config->pause_count - 1];
-        last->until_ms = now_ms > last->from_ms ? now_ms : last->from_ms;
-        return;
+    if (paused) {
+        int64_t from_ms = last ? no_sooner(now_ms, last->until_ms) : now_ms;
+        if (config->pause_count == PAUSES_MAX)
+            merge_oldest(config);
+        config->pauses[config->pause_count++] = (struct pause){from_ms, PAUSE_OPEN};
+    } else if (last && last->until_ms == PAUSE_OPEN) {
+        last->until_ms = no_sooner(now_ms, last->from_ms);
     }
-    if (config->pause_count == PAUSES_MAX)
-        merge_oldest(config);
-    config->pauses[config->pause_count++] = (struct pause){now_ms, PAUSE_OPEN};
 }

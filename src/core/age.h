@@ -21,7 +21,7 @@ int age_effective_rank(const struct queue_config *config, int rank, int64_t read
                        int64_t now_ms);
 
 /* From this wait on a message of the level goes before all others, so that it is claimed within
- * max_wait_ms, which is more than 0. */
+ * max_wait_ms; 0 when the level has no promise. */
 int64_t age_urgent_ms(const struct level *level);
 
 /* Has a message waited for longer than its level promises? */

@@ -39,13 +39,22 @@ static const struct json_token *member(const struct json_doc *doc, const struct 
     return NULL;
 }
 
+/* Two integers to the last digit: as doubles, large ones that differ would be the same. */
+static bool same_number(const struct json_token *a, const struct json_token *b)
+{
+    int64_t i, k;
+    double x, y;
+    if (json_i64(a, &i) && json_i64(b, &k))
+        return i == k;
+    return json_double(a, &x) && json_double(b, &y) && x == y;
+}
+
 static bool same_value(const struct json_token *a, const struct json_token *b)
 {
-    double x, y;
     if (a->type != b->type)
         return false;
     if (a->type == JSON_NUMBER)
-        return json_double(a, &x) && json_double(b, &y) && x == y;
+        return same_number(a, b);
     if (a->type == JSON_STRING)
         return a->len == b->len && memcmp(a->str, b->str, a->len) == 0;
     return a->raw_len == b->raw_len && memcmp(a->raw, b->raw, a->raw_len) == 0;

@@ -107,12 +107,13 @@ bool queue_keeps_in_memory(struct queue *q, const struct message *m)
 
 /* Of the tail only its ends are known; in between places are taken to be spread evenly. */
 static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t ready_ms,
-                            uint64_t seq)
+                            uint64_t seq, bool *exact)
 {
     if (l->tail_ready == 0 || lane_within_bound(l, ready_ms, seq))
         return 0;
     if (ready_ms > l->tail_clock_ms)
         return l->tail_ready;
+    *exact = false;
     double part = 0;
     if (l->bound_ms == INT64_MIN) /* nothing is in memory before it */
         part = 0;
@@ -132,8 +133,5 @@ void queue_count_before(const struct queue *q, struct count_item *item)
         return;
     }
     item->before = order_count_before(&l->ready, item->ready_ms, item->seq, &item->exact);
-    uint64_t tail = tail_before(q, l, item->ready_ms, item->seq);
-    if (tail > 0)
-        item->exact = false;
-    item->before += tail;
+    item->before += tail_before(q, l, item->ready_ms, item->seq, &item->exact);
 }

@@ -29,6 +29,7 @@ struct level {
 };
 
 #define WEIGHT_UNIT 0.001
+#define WEIGHT_MAX  1000000.0
 
 /* When a queue was paused, wall clock: that time is nobody's age. */
 struct pause {

@@ -143,7 +143,8 @@ static struct plan_step *add_step(struct planner *w, struct plan_step step, uint
     return &plan->steps[plan->step_count++];
 }
 
-/* What is close to its level's max_wait goes first. Returns for how many that is certain. */
+/* What is close to its level's max_wait goes first. Returns for how many that is certain; what
+ * follows is not to count on those. */
 static uint32_t plan_promises(struct planner *w)
 {
     struct plan *plan = w->plan;
@@ -153,8 +154,10 @@ static uint32_t plan_promises(struct planner *w)
         if (level->max_wait_ms == 0)
             continue;
         int64_t until_ms = age_cutoff(w->config, w->now_ms, age_urgent_ms(level));
-        if (head_by(w, rank, until_ms))
-            add_lane(w, rank, until_ms, level->max_wait_ms);
+        if (!head_by(w, rank, until_ms))
+            continue;
+        add_lane(w, rank, until_ms, level->max_wait_ms);
+        w->claimable[rank]--;
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     if (step.lane_count > 0)

@@ -102,6 +102,14 @@ static void see(struct engine_op *op, const struct engine_queue *q, const struct
     s->died_ms = m->delivery->died_ms;
     snprintf(s->reason, sizeof(s->reason), "%.*s", (int)m->delivery->reason_len,
              m->delivery->reason ? m->delivery->reason : "");
+    const struct escalation *e = m->delivery->escalation;
+    s->escalated = e != NULL;
+    if (!e)
+        return;
+    s->escalated_from = e->from_slot;
+    s->escalated_ms = e->at_ms;
+    snprintf(s->actor, sizeof(s->actor), "%.*s", e->actor_len, e->text);
+    snprintf(s->why, sizeof(s->why), "%.*s", e->reason_len, e->text + e->actor_len);
 }
 
 static struct engine_op op_on(const char *q, enum engine_verb verb)
@@ -313,7 +321,7 @@ void put_many(const char *q, uint32_t count, int rank)
     free(items);
 }
 
-uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms)
+uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms)
 {
     struct engine_op op = op_on(q, ENGINE_CLAIM);
     op.claim.plan = plan;
@@ -322,6 +330,17 @@ uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms)
     assert_int_equal(op.status, STATUS_OK);
     assert_int_equal(op.claim.found, d.shown_count);
     return op.claim.found;
+}
+
+struct plan plan_from(const char *q, int rank, uint32_t want)
+{
+    struct plan plan = {.want = want, .step_count = 1, .lane_count = 1};
+    memset(plan.room, 0xFF, sizeof(plan.room));
+    plan.lanes[0] = (struct plan_lane){
+        .until_ms = INT64_MAX, .slot = (uint8_t)slot_of(q, rank), .rank = (uint8_t)rank};
+    plan.steps[0] =
+        (struct plan_step){.max = (uint16_t)want, .lane_count = 1, .rank = (uint8_t)rank};
+    return plan;
 }
 
 uint32_t claim(const char *q, uint32_t n)
@@ -390,6 +409,54 @@ enum status cancel(const char *q, struct message_id id)
     op.one.id = id;
     run(&op);
     return op.status;
+}
+
+static void run_move(const char *q, struct move_item *items, uint32_t count, int rank,
+                     const char *actor, const char *why)
+{
+    struct engine_op op = op_on(q, ENGINE_MOVE);
+    op.move.items = items;
+    op.move.count = count;
+    op.move.slot = (uint8_t)slot_of(q, rank);
+    op.move.note = (struct move_note){.actor = actor,
+                                      .actor_len = actor ? (uint16_t)strlen(actor) : 0,
+                                      .reason = why,
+                                      .reason_len = why ? (uint16_t)strlen(why) : 0};
+    run(&op);
+    assert_int_equal(op.status, STATUS_OK);
+}
+
+struct move_item move(const char *q, struct message_id id, int rank, const char *actor,
+                      const char *why)
+{
+    struct move_item item = {.id = id, .status = STATUS_ENGINE_UNAVAILABLE};
+    run_move(q, &item, 1, rank, actor, why);
+    return item;
+}
+
+uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank)
+{
+    struct move_item *items = mem_zalloc(count * sizeof(*items));
+    for (uint32_t i = 0; i < count; i++)
+        items[i].id = ids[i];
+    run_move(q, items, count, rank, "many", "at once");
+    uint32_t changed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        changed += items[i].status == STATUS_OK && items[i].changed;
+    free(items);
+    return changed;
+}
+
+struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq)
+{
+    struct count_item item = {
+        .slot = (uint8_t)slot_of(q, rank), .ready_ms = ready_ms, .seq = seq, .before = 999};
+    struct engine_op op = op_on(q, ENGINE_COUNT);
+    op.count.items = &item;
+    op.count.count = 1;
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(op.status, STATUS_OK);
+    return item;
 }
 
 const struct shown *get(const char *q, struct message_id id)

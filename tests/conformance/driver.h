@@ -32,6 +32,11 @@ struct shown {
     char metadata[64];
     char reason[64];
     size_t payload_len;
+    bool escalated;
+    uint8_t escalated_from; /* slot */
+    int64_t escalated_ms;
+    char actor[64];
+    char why[64];
 };
 
 /* What to put; zero is a ready message in the queue's most urgent level without frills. */
@@ -79,7 +84,8 @@ int slot_of(const char *name, int rank);
 struct put_item put_spec(const char *q, struct spec s);
 struct message_id put(const char *q, const char *payload, int rank);
 void put_many(const char *q, uint32_t count, int rank); /* payloads m0, m1 … */
-uint32_t claim_plan(const char *q, const struct plan *plan, int64_t lease_ms);
+uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms);
+struct plan plan_from(const char *q, int rank, uint32_t want); /* one level, no limits */
 uint32_t claim(const char *q, uint32_t n); /* by the policy, all ranks, the queue's own lease */
 struct shown claim_one(const char *q);     /* fails when there is none */
 enum status ack(const char *q, const struct shown *s);
@@ -88,6 +94,10 @@ enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const c
 enum status release(const char *q, const struct shown *s);
 enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
 enum status cancel(const char *q, struct message_id id);
+struct move_item move(const char *q, struct message_id id, int rank, const char *actor,
+                      const char *why); /* either may be NULL */
+uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank);
+struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq);
 const struct shown *get(const char *q, struct message_id id);     /* NULL when not found */
 enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */
 uint32_t purge(const char *q, uint32_t max, uint64_t before_seq); /* in asks of `max` at most */

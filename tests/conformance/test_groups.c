@@ -206,7 +206,7 @@ static void a_crash_within_a_sweep_leaves_counters_that_agree(void **state)
     (void)state;
     make(1, 1);
     put(Q, "dies", 0);
-    struct plan plan = {.want = 1, .step_count = 1, .steps = {{(uint8_t)slot_of(Q, 0), 0, 1}}};
+    struct plan plan = plan_from(Q, 0, 1);
     assert_int_equal(claim_plan(Q, &plan, 1000), 1);
     make_tail_that_comes_due(0);
     pass_unswept(2000);
@@ -310,7 +310,7 @@ static void a_cancelled_message_stays_gone_when_a_tail_begins(void **state)
     gone = message_identity(lane_last_born(&resident_queue_of(queue(Q))->core.lanes[slot_of(Q, 0)]),
                             queue(Q)->id);
     struct put_item next = item("new", 0, NULL);
-    struct plan plan = {.want = 40, .step_count = 1, .steps = {{(uint8_t)slot_of(Q, 0), 0, 40}}};
+    struct plan plan = plan_from(Q, 0, 40);
     submit((struct engine_op){.verb = ENGINE_CANCEL, .queue = queue(Q), .one = {.id = gone}});
     submit_put(&next, 1);
     uint64_t begun = tail();

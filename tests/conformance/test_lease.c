@@ -66,7 +66,7 @@ static void a_claim_may_choose_its_lease(void **state)
     (void)state;
     make();
     put(Q, "a", 0);
-    struct plan p = {.want = 1, .step_count = 1, .steps = {{(uint8_t)slot_of(Q, 0), 0, 1}}};
+    struct plan p = plan_from(Q, 0, 1);
     assert_int_equal(claim_plan(Q, &p, 50), 1);
     assert_int_equal(d.shown[0].lease_ms, 50);
     sleep_ms(50);

@@ -100,21 +100,27 @@ static void a_delay_far_ahead_is_kept(void **state)
     assert_int_equal(claim(Q, 1), 0);
 }
 
+/* Pairs of rank and count: a step with one lane each. */
 static struct plan plan_of(uint32_t want, uint32_t steps, ...)
 {
-    struct plan p = {.want = want, .step_count = steps};
+    struct plan p = {.want = want, .step_count = steps, .lane_count = steps};
     va_list args;
     va_start(args, steps);
+    memset(p.room, 0xFF, sizeof(p.room));
     for (uint32_t i = 0; i < steps; i++) {
-        int rank = va_arg(args, int);
-        p.steps[i] = (struct plan_step){(uint8_t)slot_of(Q, rank), (uint8_t)rank,
-                                        (uint16_t)va_arg(args, int)};
+        uint8_t rank = (uint8_t)va_arg(args, int);
+        p.lanes[i] = (struct plan_lane){
+            .until_ms = INT64_MAX, .slot = (uint8_t)slot_of(Q, rank), .rank = rank};
+        p.steps[i] = (struct plan_step){.max = (uint16_t)va_arg(args, int),
+                                        .first_lane = (uint16_t)i,
+                                        .lane_count = 1,
+                                        .rank = rank};
     }
     va_end(args);
     return p;
 }
 
-static void assert_claims(const struct plan *p, const char *payloads)
+static void assert_claims(struct plan *p, const char *payloads)
 {
     struct buf got = {0};
     claim_plan(Q, p, -1);

@@ -150,6 +150,85 @@ static int64_t scattered(uint32_t i)
     return i % 3 == 0 ? 0 : (int64_t)(mix(i * 3 + 1) % 20001) - 10000;
 }
 
+/* Every third message goes to another level, wherever it is kept; the others stay. */
+static void messages_moved_between_tails_come_out_in_order(void **state)
+{
+    (void)state;
+    make();
+    put_all(total, scattered, TTL_DEFAULT);
+    uint32_t moved = 0;
+    for (int rank = 0; rank < LEVELS; rank++) {
+        struct message_id ids[BATCH];
+        uint32_t count = 0, changes = 0;
+        for (uint32_t i = (uint32_t)rank; i < expected_count && count < BATCH; i += 3 * LEVELS) {
+            ids[count++] = expected[i].id;
+            changes += expected[i].rank != rank;
+            expected[i].rank = rank;
+        }
+        assert_int_equal(move_many(Q, ids, count, rank), changes);
+        moved += changes;
+    }
+    assert_true(moved > 100);
+    assert_int_equal(view(Q)->ready + view(Q)->scheduled, total);
+    assert_int_equal(view(Q)->totals.escalated, moved);
+    restart();
+    assert_int_equal(view(Q)->ready + view(Q)->scheduled, total);
+    assert_int_equal(view(Q)->totals.escalated, moved);
+    sleep_ms(10000);
+    assert_int_equal(view(Q)->ready, total);
+    drain(2);
+}
+
+/* The whole backlog changes its level: nothing of it is left in the old one. */
+static void a_backlog_can_be_moved_as_a_whole(void **state)
+{
+    (void)state;
+    make();
+    put_all(total, at_once, TTL_DEFAULT);
+    for (uint32_t at = 0; at < expected_count; at += BATCH) {
+        struct message_id ids[BATCH];
+        uint32_t count = 0;
+        for (; count < BATCH && at + count < expected_count; count++) {
+            ids[count] = expected[at + count].id;
+            expected[at + count].rank = LEVELS - 1;
+        }
+        move_many(Q, ids, count, LEVELS - 1);
+    }
+    for (int rank = 0; rank < LEVELS; rank++)
+        assert_int_equal(view(Q)->lanes[slot_of(Q, rank)].ready, rank < LEVELS - 1 ? 0 : total);
+    restart();
+    assert_int_equal(view(Q)->lanes[slot_of(Q, LEVELS - 1)].ready, total);
+    drain(2);
+}
+
+/* Near the front exactly, and nowhere far off; an estimate says that it is one. */
+static void places_in_a_deep_queue_are_counted(void **state)
+{
+    (void)state;
+    make_deep();
+    put_all(total, at_once, TTL_DEFAULT);
+    qsort(expected, expected_count, sizeof(*expected), by_place);
+    for (uint32_t i = 0, before = 0; i < expected_count; i++, before++) {
+        int rank = expected[i].rank;
+        if (i > 0 && expected[i - 1].rank != rank)
+            before = 0;
+        if (before > 40 && i % 97)
+            continue;
+        struct count_item c = count_before(Q, rank, expected[i].ready_ms, expected[i].id.seq);
+        uint64_t all = view(Q)->lanes[slot_of(Q, rank)].ready;
+        if (c.exact || before < 8)
+            assert_int_equal(c.before, before);
+        assert_true(c.before <= all);
+        assert_in_range(c.before, before > all / 5 ? before - all / 5 : 0, before + all / 5);
+    }
+    for (int rank = 0; rank < LEVELS; rank++) {
+        struct count_item all = count_before(Q, rank, INT64_MAX, UINT64_MAX);
+        assert_true(all.exact);
+        assert_int_equal(all.before, view(Q)->lanes[slot_of(Q, rank)].ready);
+    }
+    forget_expected();
+}
+
 static void a_deep_queue_comes_out_in_order(void **state)
 {
     (void)state;
@@ -383,7 +462,7 @@ static void a_cancelled_message_stays_gone_while_groups_are_under_way(void **sta
                                         .priority = {.kind = PRIORITY_NUMBER}};
     uint8_t slot = (uint8_t)slot_of(Q, 0);
     struct message_id id = {queue(Q)->id, slot, d.rig.now.wall_ms, queue(Q)->next_seq + CANCELLED};
-    struct plan plan = {.want = CLAIM_MAX, .step_count = 1, .steps = {{slot, 0, CLAIM_MAX}}};
+    struct plan plan = plan_from(Q, 0, CLAIM_MAX);
     struct engine_op ops[2 + CLAIMS] = {
         {.verb = ENGINE_PUT, .queue = queue(Q), .put = {.items = items, .count = COUNT}},
         {.verb = ENGINE_CANCEL, .queue = queue(Q), .one = {.id = id}},
@@ -417,6 +496,9 @@ int main(void)
         TEST(late_arrivals_find_their_place_in_a_tail),
         TEST(what_is_not_in_memory_can_be_found),
         TEST(what_is_not_in_memory_can_be_cancelled),
+        TEST(messages_moved_between_tails_come_out_in_order),
+        TEST(a_backlog_can_be_moved_as_a_whole),
+        TEST(places_in_a_deep_queue_are_counted),
         TEST(a_purge_reaches_into_the_tail),
         TEST(a_time_to_live_reaches_into_the_tail),
         TEST(a_list_shows_the_tail_once),

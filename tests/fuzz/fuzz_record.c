@@ -20,6 +20,14 @@ static uint64_t boot_of(const char *data, size_t len, size_t at)
     return boot;
 }
 
+/* Older formats are read, but not written any more. */
+static void assert_kept(const struct buf *again, const char *data, size_t len)
+{
+    assert(again->len > 0 && len > 0);
+    if (again->data[0] == data[0])
+        assert_same(again->data, again->len, data, len);
+}
+
 static void check_message(const char *data, size_t len)
 {
     struct message_id id = {.queue = 1, .slot = 3, .ready_ms = -5, .seq = 99};
@@ -30,7 +38,7 @@ static void check_message(const char *data, size_t len)
     assert(m->body);
     assert(message_seq(m) == id.seq && m->born_ms == id.ready_ms && m->slot == id.slot);
     record_put_message(&again, m);
-    assert_same(again.data, again.len, data, len);
+    assert_kept(&again, data, len);
     message_free(m);
     buf_fini(&again);
 }
@@ -48,7 +56,7 @@ static void check_state(const char *data, size_t len)
     if (boot_of(data, len, 1 + STATE_BOOT_AT - 1) == BOOT &&
         m->delivery->lease_until_ms < latest_ms) {
         record_put_state(&again, m, BOOT);
-        assert_same(again.data, again.len, data, len);
+        assert_kept(&again, data, len);
     }
     struct message *born = message_new(99);
     record_apply_state(born, m);
@@ -68,7 +76,7 @@ static void check_whole(const char *data, size_t len)
     assert(record_whole_until(data, len, &peeked_ms));
     assert(peeked_ms == until_ms);
     record_put_whole(&again, m, boot_of(data, len, 8 + STATE_BOOT_AT), until_ms);
-    assert_same(again.data, again.len, data, len);
+    assert_kept(&again, data, len);
     message_free(m);
     buf_fini(&again);
 }
@@ -81,7 +89,7 @@ static void check_dedup(const char *data, size_t len)
         return;
     assert(hit.id.queue == 5);
     record_put_dedup(&again, &hit);
-    assert_same(again.data, again.len, data, len);
+    assert_kept(&again, data, len);
     buf_fini(&again);
 }
 
@@ -94,7 +102,7 @@ static void check_queue(const char *data, size_t len)
         return;
     assert(config.level_count > 0 && config.default_rank < config.level_count);
     record_put_queue(&again, name, &config);
-    assert_same(again.data, again.len, data, len);
+    assert_kept(&again, data, len);
     buf_fini(&again);
 }
 

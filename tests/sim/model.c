@@ -13,6 +13,10 @@ void model_init(struct model_queue *q, const struct engine_queue *real)
     q->totals = (struct queue_totals){0};
     q->next_seq = real->next_seq;
     q->order_ms = 0;
+    q->pause_count = 0;
+    if (q->config.paused)
+        q->pauses[q->pause_count++] = q->config.pauses[0];
+    model_refill(q);
 }
 
 static bool same_id(const struct message_id *a, const struct message_id *b)
@@ -162,20 +166,49 @@ static struct model_message *head(struct model_queue *q, uint8_t slot)
     return first;
 }
 
-struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
-                                  struct instant now)
+void model_lease(struct model_queue *q, struct model_message *m, int64_t lease_ms,
+                 struct instant now)
+{
+    int rank = levels_rank_of_slot(&q->config, m->slot);
+    int64_t max_wait_ms = q->config.levels[rank].max_wait_ms;
+    m->state = MESSAGE_LEASED;
+    m->attempts++;
+    m->lease_until_ms = now.mono_ms + (lease_ms < 0 ? q->config.visibility_ms : lease_ms);
+    q->totals.claimed++;
+    q->totals.redelivered += m->attempts > 1;
+    q->totals.aged += model_counts_as(q, m, now.wall_ms) < rank;
+    q->totals.late += max_wait_ms > 0 && model_waited_ms(q, m, now.wall_ms) > max_wait_ms;
+}
+
+/* The head of a lane, once those that have outlived their time to live are out of the way. */
+static struct model_message *live_head(struct model_queue *q, uint8_t slot, struct instant now)
 {
     struct model_message *first;
     while ((first = head(q, slot)) && first->expire_ms <= now.wall_ms)
         expire(q, first, now);
-    if (!first)
-        return NULL;
-    first->state = MESSAGE_LEASED;
-    first->attempts++;
-    first->lease_until_ms = now.mono_ms + (lease_ms < 0 ? q->config.visibility_ms : lease_ms);
-    q->totals.claimed++;
-    q->totals.redelivered += first->attempts > 1;
     return first;
+}
+
+struct model_message *model_next_planned(struct model_queue *q, const struct plan *plan,
+                                         const struct plan_step *step, struct instant now)
+{
+    uint64_t best_seq = 0;
+    int64_t best_ms = 0;
+    bool found = false;
+    for (uint32_t i = 0; i < step->lane_count; i++) {
+        const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
+        const struct model_message *m =
+            plan->room[lane->slot] > 0 ? live_head(q, lane->slot, now) : NULL;
+        if (!m || m->ready_ms > lane->until_ms)
+            continue;
+        int64_t ms = m->ready_ms + lane->bias_ms;
+        if (!found || ms < best_ms || (ms == best_ms && m->id.seq < best_seq)) {
+            found = true;
+            best_ms = ms;
+            best_seq = m->id.seq;
+        }
+    }
+    return found ? model_next(q, MESSAGE_READY, best_seq) : NULL;
 }
 
 enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,
@@ -236,6 +269,38 @@ enum status model_cancel(struct model_queue *q, const struct message_id *id)
     q->totals.cancelled++;
     model_gone(q, m);
     return STATUS_OK;
+}
+
+enum status model_move(struct model_queue *q, const struct message_id *id, uint8_t slot,
+                       const char *why, struct instant now, bool *changed)
+{
+    struct model_message *m = model_find(q, id);
+    *changed = false;
+    if (!m)
+        return STATUS_MESSAGE_NOT_FOUND;
+    if (!pending(m))
+        return STATUS_NOT_PENDING;
+    if (m->slot == slot)
+        return STATUS_OK;
+    *changed = m->escalated = true;
+    m->escalated_from = m->slot;
+    m->escalated_ms = now.wall_ms;
+    snprintf(m->escalated_why, sizeof(m->escalated_why), "%s", why);
+    m->slot = slot;
+    q->totals.escalated++;
+    return STATUS_OK;
+}
+
+uint64_t model_before(const struct model_queue *q, const struct count_item *place)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct model_message *m = &q->messages[i];
+        bool first =
+            m->ready_ms != place->ready_ms ? m->ready_ms < place->ready_ms : m->id.seq < place->seq;
+        count += m->state == MESSAGE_READY && m->slot == place->slot && first;
+    }
+    return count;
 }
 
 void model_redrive(struct model_queue *q, struct model_message *m, int slot, struct instant now)

@@ -26,6 +26,10 @@ struct model_message {
     uint8_t receipt[RECEIPT_BYTES];
     int64_t lease_until_ms; /* monotonic */
     char reason[MODEL_REASON];
+    bool escalated;
+    uint8_t escalated_from; /* slot */
+    int64_t escalated_ms;
+    char escalated_why[MODEL_REASON];
 };
 
 struct model_dedup {
@@ -33,6 +37,10 @@ struct model_dedup {
     struct message_id id;
     int64_t until_ms; /* window scope */
 };
+
+#define MODEL_PAUSES                                                                               \
+    PAUSES_MAX /* what was paused more often than this may be remembered roughly                   \
+                */
 
 struct model_queue {
     uint32_t id;
@@ -44,6 +52,10 @@ struct model_queue {
     struct queue_totals totals;
     uint64_t next_seq;
     int64_t order_ms; /* the wall clock without its small steps back */
+    struct pause pauses[MODEL_PAUSES];
+    uint32_t pause_count;
+    uint32_t full[LEVEL_COUNT_MAX];                    /* tokens of a full bucket, by rank */
+    uint32_t tokens[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [least urgent rank taken][rank] */
 };
 
 void model_init(struct model_queue *q, const struct engine_queue *real);
@@ -67,8 +79,24 @@ bool model_dedup_certain(const struct model_queue *q, int key, struct instant no
 
 enum status model_put(struct model_queue *q, const struct model_draft *d, struct instant now,
                       bool *deduplicated, struct message_id *id);
-struct model_message *model_claim(struct model_queue *q, uint8_t slot, int64_t lease_ms,
-                                  struct instant now);
+void model_lease(struct model_queue *q, struct model_message *m, int64_t lease_ms,
+                 struct instant now);
+struct model_message *model_next_planned(struct model_queue *q, const struct plan *plan,
+                                         const struct plan_step *step, struct instant now);
+enum status model_move(struct model_queue *q, const struct message_id *id, uint8_t slot,
+                       const char *why, struct instant now, bool *changed);
+uint64_t model_before(const struct model_queue *q, const struct count_item *place);
+
+/* Order (model_policy.c): the one message a claim of the ranks 0 … max_rank is to get now, taken
+ * from the promises of the policies and nothing else; NULL when none may be claimed. */
+struct model_message *model_pick(struct model_queue *q, int max_rank, struct instant now);
+void model_refill(
+    struct model_queue *q); /* every bucket is full, as after a change of the policy */
+void model_pause(struct model_queue *q, bool paused, int64_t wall_ms);
+int64_t model_waited_ms(const struct model_queue *q, const struct model_message *m,
+                        int64_t wall_ms);
+int model_counts_as(const struct model_queue *q, const struct model_message *m, int64_t wall_ms);
+bool model_has_expired(const struct model_queue *q, struct instant now); /* ready, but past it */
 
 /* OK when the receipt opens the message, which is then in *m. */
 enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,

@@ -1,5 +1,6 @@
 #include "sim/sim.h"
 #include "base/mem.h"
+#include "core/age.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -87,7 +88,33 @@ static void vary_rules(struct sim *s, struct queue_config *c)
     c->max_depth = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, s->live_max / 2);
     c->max_bytes = sim_chance(s, 70) ? 0 : 1 + sim_pick(s, s->live_max * s->payload_max / 2);
     c->default_rank = (uint8_t)sim_pick(s, c->level_count);
-    c->paused = sim_chance(s, 20);
+    c->policy = sim_chance(s, 50) ? POLICY_STRICT : POLICY_WEIGHTED;
+    c->max_in_flight = sim_chance(s, s->deep ? 95 : 75) ? 0 : 1 + sim_pick(s, 30);
+}
+
+/* What orders the levels, changed at random: most levels stay as they are. */
+static void vary_order(struct sim *s, struct queue_config *c)
+{
+    static const double weights[] = {0.5, 1, 1, 2, 2.5, 3, 4, 8, 0.125};
+    for (int i = 0; i < c->level_count; i++) {
+        struct level *l = &c->levels[i];
+        if (sim_chance(s, 30))
+            l->weight = weights[sim_pick(s, sizeof(weights) / sizeof(weights[0]))];
+        if (sim_chance(s, 30))
+            l->age_ms = sim_chance(s, 50) ? 0 : 1 + (int64_t)sim_pick(s, 20000);
+        if (sim_chance(s, 30))
+            l->max_wait_ms = sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 30000);
+        if (sim_chance(s, 30))
+            l->max_in_flight = sim_chance(s, s->deep ? 95 : 70) ? 0 : 1 + sim_pick(s, 8);
+    }
+}
+
+static void vary_pause(struct sim *s, struct queue_config *c)
+{
+    bool paused = sim_chance(s, 30);
+    if (paused == c->paused || (paused && c->pause_count == PAUSES_MAX))
+        return;
+    age_pause(c, paused, s->rig.now.wall_ms);
 }
 
 static struct queue_config any_config(struct sim *s)
@@ -99,6 +126,7 @@ static struct queue_config any_config(struct sim *s)
     bool certain = !s->jumps || !rig_durable(&s->rig);
     c.history_ms = !certain || sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
     vary_rules(s, &c);
+    vary_order(s, &c);
     return c;
 }
 
@@ -107,6 +135,7 @@ static void adopt(struct sim *s, struct sim_queue *q)
     sim_check(s, q->real->id > s->queue_id_high, "queue number %u is used again", q->real->id);
     s->queue_id_high = q->real->id;
     model_init(&q->model, q->real);
+    policy_init(&q->policy, &q->real->config);
     q->draining = false;
 }
 
@@ -118,8 +147,11 @@ static void vary_levels(struct sim *s, struct queue_config *c)
     c->levels[b] = swapped;
     if (c->level_count > 1 && sim_chance(s, 30))
         c->level_count--;
-    else if (c->level_count < LEVEL_COUNT_MAX && sim_chance(s, 30))
-        snprintf(c->levels[c->level_count++].name, LEVEL_NAME_MAX, "N%" PRIu64, s->tag++);
+    else if (c->level_count < LEVEL_COUNT_MAX && sim_chance(s, 30)) {
+        struct level *fresh = &c->levels[c->level_count++];
+        *fresh = (struct level){.weight = 1};
+        snprintf(fresh->name, LEVEL_NAME_MAX, "N%" PRIu64, s->tag++);
+    }
     c->default_rank = 0;
 }
 
@@ -138,10 +170,19 @@ static bool loses_level(const struct model_queue *q, const struct queue_config *
     return false;
 }
 
+/* The tokens of a weighted policy are forgotten with its configuration, and by a restart. */
+static void start_over(struct sim_queue *q)
+{
+    policy_init(&q->policy, &q->real->config);
+    model_refill(&q->model);
+}
+
 static void configure(struct sim *s, struct sim_queue *q)
 {
     struct queue_config c = q->model.config;
     vary_rules(s, &c);
+    vary_order(s, &c);
+    vary_pause(s, &c);
     if (sim_chance(s, 60))
         vary_levels(s, &c);
     sim_note(s, "%s configure %u levels, attempts %u, expired %d, history %" PRId64, q->name,
@@ -156,7 +197,10 @@ static void configure(struct sim *s, struct sim_queue *q)
     }
     sim_check(s, op.status == STATUS_OK, "configure: %s", status_name(op.status));
     sim_check(s, !loses_level(&q->model, &c, true), "a level in use vanished");
+    if (c.paused != q->model.config.paused)
+        model_pause(&q->model, c.paused, s->rig.now.wall_ms);
     q->model.config = q->real->config;
+    start_over(q);
 }
 
 static void recreate(struct sim *s, struct sim_queue *q)
@@ -203,6 +247,7 @@ static void reopen(struct sim *s)
         sim_check(s, q->real, "%s is gone after a restart", q->name);
         sim_check(s, q->real->next_seq >= q->model.next_seq, "%s: next seq went back", q->name);
         q->model.next_seq = q->real->next_seq;
+        start_over(q);
     }
 }
 
@@ -230,12 +275,13 @@ static void check_totals(struct sim *s, const struct sim_queue *q)
 {
     static const char *const names[] = {"enqueued",     "claimed",       "acked",     "nacked",
                                         "released",     "lease_expired", "expired",   "dead",
-                                        "deduplicated", "redelivered",   "cancelled", "redriven"};
-    uint64_t have[12], want[12];
+                                        "deduplicated", "redelivered",   "cancelled", "redriven",
+                                        "aged",         "late",          "escalated"};
+    uint64_t have[15], want[15];
     _Static_assert(sizeof(have) == sizeof(struct queue_totals), "a total has no name here");
     memcpy(have, &q->real->view.totals, sizeof(have));
     memcpy(want, &q->model.totals, sizeof(want));
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 15; i++)
         sim_check(s, have[i] == want[i], "%s total %s is %" PRIu64 ", expected %" PRIu64, q->name,
                   names[i], have[i], want[i]);
 }
@@ -292,11 +338,11 @@ static const struct sim_verb *any_verb(struct sim *s)
 {
     uint32_t total = 0;
     for (uint32_t i = 0; i < sim_verb_count; i++)
-        total += sim_verbs[i].weight;
+        total += sim_verbs[i]->weight;
     uint32_t at = sim_pick(s, total), i = 0;
-    while (at >= sim_verbs[i].weight)
-        at -= sim_verbs[i++].weight;
-    return &sim_verbs[i];
+    while (at >= sim_verbs[i]->weight)
+        at -= sim_verbs[i++]->weight;
+    return sim_verbs[i];
 }
 
 static struct sim_queue *any_queue(struct sim *s)
@@ -314,6 +360,7 @@ static void run_group(struct sim *s, uint32_t count, const struct sim_verb *only
         o->q = any_queue(s);
         o->op = (struct engine_op){.queue = o->q->real, .visit = sim_see};
         o->seen_count = 0;
+        o->alone = count == 1;
         verbs[i] = only ? only : any_verb(s);
         verbs[i]->make(s, o);
         group[i] = &o->op;
@@ -330,15 +377,15 @@ void sim_step(struct sim *s)
     uint32_t what = sim_pick(s, 1000);
     if (what < 150)
         pass_time(s);
-    else if (what < 155)
+    else if (what < 160)
         configure(s, any_queue(s));
-    else if (what < 158)
+    else if (what < 163)
         recreate(s, any_queue(s));
-    else if (what < 165)
+    else if (what < 170)
         sim_list_all(s, any_queue(s));
-    else if (what < 175)
+    else if (what < 180)
         run_group(s, 1, &sim_purge);
-    else if (what < 180 && s->reopens)
+    else if (what < 185 && s->reopens)
         reopen(s);
     else
         run_group(s, sim_chance(s, 75) ? 1 : 2 + sim_pick(s, SIM_GROUP_MAX - 1), NULL);

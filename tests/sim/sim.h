@@ -20,6 +20,7 @@ struct sim_queue {
     char name[16];
     struct engine_queue *real;
     struct model_queue model;
+    struct policy policy;
     bool draining; /* deep runs fill up and drain in turns */
 };
 
@@ -67,6 +68,16 @@ struct sim_seen {
     uint8_t receipt[RECEIPT_BYTES];
     int64_t lease_until_ms;
     char reason[MODEL_REASON];
+    bool escalated;
+    uint8_t escalated_from;
+    int64_t escalated_ms;
+    char escalated_why[MODEL_REASON];
+};
+
+enum sim_claim_by {
+    SIM_BY_PLAN,   /* the plan is made up: is it followed? */
+    SIM_BY_POLICY, /* the policy made it, of what it could not know exactly */
+    SIM_BY_ORDER,  /* … of what it knew: the model says which messages, one after the other */
 };
 
 /* An op with all that it points to. */
@@ -77,7 +88,13 @@ struct sim_op {
     struct model_draft drafts[SIM_ITEMS];
     struct settle_item settle[SIM_ITEMS];
     struct message_id ids[SIM_ITEMS];
+    bool alone; /* nothing else happens between its making and its running */
     struct plan plan;
+    struct plan asked;          /* the plan before it ran */
+    enum sim_claim_by claim_by; /* how a claim is judged */
+    int max_rank;
+    struct move_item moves[SIM_ITEMS];
+    struct count_item counts[SIM_ITEMS];
     char reason[MODEL_REASON];
     struct sim_seen seen[SIM_SEEN_MAX];
     uint32_t seen_count;
@@ -108,10 +125,12 @@ struct sim_verb {
     void (*make)(struct sim *s, struct sim_op *o);
     void (*judge)(struct sim *s, struct sim_op *o);
 };
-extern const struct sim_verb sim_verbs[];
+extern const struct sim_verb *const sim_verbs[];
 extern const uint32_t sim_verb_count;
+extern const struct sim_verb sim_claim, sim_move, sim_count; /* sim_claim.c */
 extern const struct sim_verb sim_purge; /* runs alone: judged by looking at what is left */
 
+struct message_id sim_any_id(struct sim *s, struct sim_queue *q);
 void sim_list_all(struct sim *s, struct sim_queue *q); /* LIST shows everything once */
 void sim_see(struct engine_op *op, const struct engine_queue *q, const struct message *m,
              struct instant now);

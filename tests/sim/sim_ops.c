@@ -30,6 +30,14 @@ void sim_see(struct engine_op *op, const struct engine_queue *q, const struct me
     seen->lease_until_ms = m->delivery->lease_until_ms;
     snprintf(seen->reason, sizeof(seen->reason), "%.*s", (int)m->delivery->reason_len,
              m->delivery->reason ? m->delivery->reason : "");
+    const struct escalation *e = m->delivery->escalation;
+    seen->escalated = e != NULL;
+    if (!e)
+        return;
+    seen->escalated_from = e->from_slot;
+    seen->escalated_ms = e->at_ms;
+    snprintf(seen->escalated_why, sizeof(seen->escalated_why), "%.*s",
+             (int)(e->actor_len + e->reason_len), e->text);
 }
 
 void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_message *m)
@@ -58,6 +66,15 @@ void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_
         sim_check(s, strcmp(seen->reason, m->reason) == 0,
                   "seq %" PRIu64 ": dead for \"%s\", expected \"%s\"", seq, seen->reason,
                   m->reason);
+    sim_check(s, seen->escalated == m->escalated, "seq %" PRIu64 ": escalated is %d", seq,
+              seen->escalated);
+    if (m->escalated)
+        sim_check(s,
+                  seen->escalated_from == m->escalated_from &&
+                      seen->escalated_ms == m->escalated_ms &&
+                      strcmp(seen->escalated_why, m->escalated_why) == 0,
+                  "seq %" PRIu64 ": escalated from %u for \"%s\", expected %u for \"%s\"", seq,
+                  seen->escalated_from, seen->escalated_why, m->escalated_from, m->escalated_why);
 }
 
 /* A message of any state, or NULL in an empty queue. */
@@ -77,7 +94,7 @@ static struct model_message *any_in(struct sim *s, struct model_queue *q, enum m
 }
 
 /* An id: mostly of a message that is there, sometimes of one that was, rarely made up. */
-static struct message_id any_id(struct sim *s, struct sim_queue *q)
+struct message_id sim_any_id(struct sim *s, struct sim_queue *q)
 {
     const struct model_message *m = any_message(s, &q->model);
     if (m && sim_chance(s, 85))
@@ -222,65 +239,6 @@ static void judge_put(struct sim *s, struct sim_op *o)
     }
 }
 
-/* Claim: mostly by the policy, sometimes by an odd plan that is still a plan. */
-
-static void make_claim(struct sim *s, struct sim_op *o)
-{
-    const struct queue_config *c = &o->q->model.config;
-    uint32_t want = 1 + sim_pick(s, s->deep ? CLAIM_MAX : sim_chance(s, 10) ? 40 : 4);
-    if (sim_chance(s, 70)) {
-        struct policy p;
-        policy_init(&p, c);
-        policy_plan(&p, c, &o->q->real->view, (int)sim_pick(s, c->level_count), want,
-                    s->rig.now.wall_ms, &o->plan);
-    } else {
-        o->plan.want = want;
-        o->plan.step_count = sim_pick(s, 6);
-        for (uint32_t i = 0; i < o->plan.step_count; i++) {
-            uint8_t rank = (uint8_t)sim_pick(s, c->level_count);
-            o->plan.steps[i] =
-                (struct plan_step){c->levels[rank].slot, rank, (uint16_t)(1 + sim_pick(s, 5))};
-        }
-    }
-    o->op.verb = ENGINE_CLAIM;
-    o->op.claim.plan = &o->plan;
-    o->op.claim.lease_ms = sim_chance(s, 80) ? -1 : (int64_t)sim_pick(s, 20000);
-    sim_note(s, "%s claim %u in %u steps, lease %" PRId64, o->q->name, want, o->plan.step_count,
-             o->op.claim.lease_ms);
-}
-
-static void judge_delivery(struct sim *s, struct sim_op *o, struct model_message *m, uint32_t n)
-{
-    sim_check(s, n < o->seen_count, "claim found %u, expected seq %" PRIu64 " too", o->seen_count,
-              m->id.seq);
-    const struct sim_seen *seen = &o->seen[n];
-    sim_compare(s, seen, m);
-    sim_check(s, !m->delivered || memcmp(seen->receipt, m->receipt, RECEIPT_BYTES) != 0,
-              "seq %" PRIu64 ": the receipt is used again", m->id.seq);
-    m->delivered = true;
-    memcpy(m->receipt, seen->receipt, RECEIPT_BYTES);
-    struct sim_past *past = &s->past[s->past_count++ % SIM_PAST];
-    past->id = m->id;
-    memcpy(past->receipt, m->receipt, RECEIPT_BYTES);
-}
-
-static void judge_claim(struct sim *s, struct sim_op *o)
-{
-    sim_check(s, o->op.status == STATUS_OK, "claim: %s", status_name(o->op.status));
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < o->plan.step_count; i++) {
-        for (uint32_t k = 0; k < o->plan.steps[i].max && n < o->plan.want; k++) {
-            struct model_message *m =
-                model_claim(&o->q->model, o->plan.steps[i].slot, o->op.claim.lease_ms, s->rig.now);
-            if (!m)
-                break;
-            judge_delivery(s, o, m, n++);
-        }
-    }
-    sim_check(s, o->seen_count == n, "claim showed %u, expected %u", o->seen_count, n);
-    sim_check(s, o->op.claim.found == n, "claim found %u, expected %u", o->op.claim.found, n);
-}
-
 /* Ack, nack, release, extend. */
 
 static void make_receipt(struct sim *s, struct sim_op *o, struct settle_item *item)
@@ -299,7 +257,7 @@ static void make_receipt(struct sim *s, struct sim_op *o, struct settle_item *it
         item->id = s->past[sim_pick(s, n)].id;
         memcpy(item->receipt, s->past[sim_pick(s, n)].receipt, RECEIPT_BYTES);
     } else {
-        item->id = any_id(s, o->q);
+        item->id = sim_any_id(s, o->q);
     }
 }
 
@@ -366,7 +324,7 @@ static void judge_settle(struct sim *s, struct sim_op *o)
 static void make_cancel(struct sim *s, struct sim_op *o)
 {
     o->op.verb = ENGINE_CANCEL;
-    o->op.one.id = any_id(s, o->q);
+    o->op.one.id = sim_any_id(s, o->q);
     sim_note(s, "%s cancel seq %" PRIu64, o->q->name, o->op.one.id.seq);
 }
 
@@ -380,7 +338,7 @@ static void judge_cancel(struct sim *s, struct sim_op *o)
 static void make_get(struct sim *s, struct sim_op *o)
 {
     o->op.verb = ENGINE_GET;
-    o->op.one.id = any_id(s, o->q);
+    o->op.one.id = sim_any_id(s, o->q);
     sim_note(s, "%s get seq %" PRIu64, o->q->name, o->op.one.id.seq);
 }
 
@@ -446,7 +404,7 @@ static void make_dead(struct sim *s, struct sim_op *o)
         o->op.bulk.max = o->op.bulk.id_count;
         for (uint32_t i = 0; i < o->op.bulk.id_count; i++) {
             const struct model_message *m = any_in(s, &o->q->model, MESSAGE_DEAD);
-            o->ids[i] = m && sim_chance(s, 80) ? m->id : any_id(s, o->q);
+            o->ids[i] = m && sim_chance(s, 80) ? m->id : sim_any_id(s, o->q);
         }
     } else if (sim_chance(s, 30)) {
         o->op.bulk.before_seq = o->q->model.next_seq / 2;
@@ -517,15 +475,15 @@ static void judge_dead_list(struct sim *s, struct sim_op *o)
     sim_check(s, !more || o->op.list.more, "dead list says there is no more");
 }
 
-const struct sim_verb sim_verbs[] = {
-    {30, make_put, judge_put},
-    {25, make_claim, judge_claim},
-    {25, make_settle, judge_settle},
-    {4, make_cancel, judge_cancel},
-    {8, make_get, judge_get},
-    {3, make_dead, judge_dead},
-    {2, make_dead_list, judge_dead_list},
-};
+static const struct sim_verb put = {30, make_put, judge_put};
+static const struct sim_verb settle = {25, make_settle, judge_settle};
+static const struct sim_verb cancel = {4, make_cancel, judge_cancel};
+static const struct sim_verb get = {8, make_get, judge_get};
+static const struct sim_verb dead = {3, make_dead, judge_dead};
+static const struct sim_verb dead_list = {2, make_dead_list, judge_dead_list};
+
+const struct sim_verb *const sim_verbs[] = {&put,    &sim_claim, &settle, &sim_move, &sim_count,
+                                            &cancel, &get,       &dead,   &dead_list};
 const uint32_t sim_verb_count = sizeof(sim_verbs) / sizeof(sim_verbs[0]);
 
 /* A purge is judged by looking at what is left, and so stands alone. */

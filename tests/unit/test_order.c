@@ -145,6 +145,62 @@ static void order_heights_thin_out(void **state)
     assert_in_range(links, 130000, 137000);
 }
 
+/* However many there are, what is near the front is counted exactly. */
+static void order_counts_what_is_before_a_place(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 1, 2, 1023, 1024, 1025, 20000};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (uint64_t i = 0; i < sizes[s]; i++)
+            add((int64_t)(i / 3) * 10, i); /* three of each key */
+        for (uint64_t i = 0; i <= sizes[s] + 3; i = i < 1100 ? i + 1 : i + 97) {
+            uint64_t want = i < sizes[s] ? i : sizes[s];
+            bool exact = true;
+            uint64_t have = order_count_before(&o, (int64_t)(i / 3) * 10, i, &exact);
+            if (want < 1024 || sizes[s] <= 1024)
+                assert_true(exact);
+            if (exact)
+                assert_int_equal(have, want);
+            assert_true(have >= (want < 1024 ? want : 1024));
+            assert_in_range(have, want - want / 5, want + want / 5); /* a sample of a quarter */
+        }
+        bool exact = true;
+        assert_int_equal(order_count_before(&o, INT64_MIN, UINT64_MAX, &exact), 0);
+        assert_true(exact);
+        assert_int_equal(order_count_before(&o, INT64_MAX, UINT64_MAX, &exact), sizes[s]);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
+static void order_counts_equal_keys_by_tie(void **state)
+{
+    (void)state;
+    bool exact = true;
+    for (uint64_t tie = 10; tie < 20; tie++)
+        add(7, tie);
+    assert_int_equal(order_count_before(&o, 7, 10, &exact), 0);
+    assert_int_equal(order_count_before(&o, 7, 15, &exact), 5);
+    assert_int_equal(order_count_before(&o, 7, UINT64_MAX, &exact), 10);
+    assert_int_equal(order_count_before(&o, 6, UINT64_MAX, &exact), 0);
+    assert_int_equal(order_count_before(&o, 8, 0, &exact), 10);
+    assert_true(exact);
+}
+
+/* An estimate says so, and leaves what was said before alone. */
+static void order_never_calls_an_estimate_exact(void **state)
+{
+    (void)state;
+    bool exact = false;
+    for (uint64_t i = 0; i < 5000; i++)
+        add((int64_t)i, i);
+    order_count_before(&o, 10, 0, &exact);
+    assert_false(exact);
+    exact = true;
+    order_count_before(&o, 4000, 0, &exact);
+    assert_false(exact);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -157,6 +213,9 @@ int main(void)
         TEST(order_takes_a_removed_node_again),
         TEST(order_stays_sorted_through_any_history),
         TEST(order_heights_thin_out),
+        TEST(order_counts_what_is_before_a_place),
+        TEST(order_counts_equal_keys_by_tie),
+        TEST(order_never_calls_an_estimate_exact),
     };
     return cmocka_run_group_tests_name("order", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 #include "core/policy.h"
+#include "unit/toy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,119 +7,607 @@
 
 #include <cmocka.h>
 
-/* A queue whose slots run against its ranks, so that mixing them up shows. */
-static struct queue_config config;
-static struct queue_view view;
-static struct policy policy;
-static struct plan plan;
+static struct toy t;
 
 static int setup(void **state)
 {
     (void)state;
-    assert_true(levels_profile("levels", &config));
-    for (int i = 0; i < config.level_count; i++)
-        config.levels[i].slot = (uint8_t)(config.level_count - 1 - i);
-    view = (struct queue_view){0};
-    policy_init(&policy, &config);
-    memset(&plan, 0xAA, sizeof(plan));
+    toy_init(&t, "levels");
     return 0;
 }
 
-static void ready(int rank, uint64_t count)
+static int teardown(void **state)
 {
-    view.lanes[config.levels[rank].slot].ready = count;
-    view.ready += count;
+    (void)state;
+    toy_fini(&t);
+    return 0;
 }
 
-static void plan_for(int max_rank, uint32_t want)
+static void start(const char *profile)
 {
-    policy_plan(&policy, &config, &view, max_rank, want, 1750000000000, &plan);
-    assert_int_equal(plan.want, want);
-    uint32_t total = 0;
-    for (uint32_t i = 0; i < plan.step_count; i++) {
-        const struct plan_step *s = &plan.steps[i];
-        assert_true(s->rank <= max_rank);
-        assert_int_equal(s->slot, config.levels[s->rank].slot);
-        assert_true(s->max > 0);
-        total += s->max;
-    }
-    assert_true(total >= want || total >= policy_eligible(&config, &view, max_rank));
+    toy_fini(&t);
+    toy_init(&t, profile);
 }
+
+static void start_custom(int level_count, enum policy_kind kind)
+{
+    toy_fini(&t);
+    toy_custom(&t, level_count);
+    t.config.policy = kind;
+    toy_configured(&t);
+}
+
+static int lowest(void)
+{
+    return t.config.level_count - 1;
+}
+
+static void assert_counts(const uint64_t *have, const uint64_t *want)
+{
+    for (int rank = 0; rank < t.config.level_count; rank++)
+        assert_int_equal(have[rank], want[rank]);
+}
+
+/* Claims up to ten by one claim, and compares their ranks. */
+static void assert_ranks(uint32_t want, const char *ranks)
+{
+    struct toy_message out[10];
+    char have[11] = "";
+    uint32_t n = toy_claim(&t, lowest(), want, out);
+    for (uint32_t i = 0; i < n; i++)
+        have[i] = (char)('0' + out[i].rank);
+    assert_string_equal(have, ranks);
+}
+
+/* Strict */
 
 static void nothing_ready_means_no_steps(void **state)
 {
     (void)state;
-    view.lanes[3].scheduled = view.lanes[3].leased = 5;
-    plan_for(9, 10);
-    assert_int_equal(plan.step_count, 0);
-    assert_int_equal(policy_eligible(&config, &view, 9), 0);
+    t.view.lanes[3].scheduled = t.view.lanes[3].leased = 5;
+    toy_plan(&t, lowest(), 10);
+    assert_int_equal(t.plan.step_count, 0);
+    assert_int_equal(policy_eligible(&t.config, &t.view, lowest()), 0);
 }
 
 static void strict_takes_the_most_urgent_first(void **state)
 {
     (void)state;
-    ready(7, 100);
-    ready(2, 3);
-    ready(4, 1);
-    plan_for(9, 1);
-    assert_int_equal(plan.steps[0].rank, 2);
-    plan_for(9, 6);
-    static const uint8_t ranks[] = {2, 4, 7};
-    static const uint16_t least[] = {3, 1, 2};
-    assert_int_equal(plan.step_count, 3);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(plan.steps[i].rank, ranks[i]);
-        assert_true(plan.steps[i].max >= least[i]);
+    toy_fill(&t, 7, 100);
+    toy_fill(&t, 2, 3);
+    toy_fill(&t, 4, 1);
+    assert_ranks(1, "2");
+    assert_ranks(6, "224777");
+}
+
+static void less_urgent_ranks_are_left_alone(void **state)
+{
+    (void)state;
+    toy_fill(&t, 2, 1);
+    toy_fill(&t, 3, 5);
+    assert_int_equal(toy_claim(&t, 1, 10, NULL), 0);
+    assert_int_equal(policy_eligible(&t.config, &t.view, 1), 0);
+    assert_int_equal(policy_eligible(&t.config, &t.view, 2), 1);
+    assert_int_equal(policy_eligible(&t.config, &t.view, 9), 6);
+    assert_int_equal(toy_claim(&t, 2, 10, NULL), 1);
+}
+
+static void counts_beyond_any_batch_do_not_overflow_a_plan(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        t.config.policy = kinds[k];
+        toy_configured(&t);
+        for (int slot = 0; slot < 10; slot++)
+            t.view.lanes[slot].ready = 10000000000;
+        toy_plan(&t, lowest(), CLAIM_MAX);
+        uint32_t total = 0;
+        for (uint32_t i = 0; i < t.plan.step_count; i++)
+            total += t.plan.steps[i].max;
+        assert_true(total >= CLAIM_MAX);
+        assert_int_equal(t.plan.steps[0].rank, 0);
     }
 }
 
-static void strict_leaves_less_urgent_ranks_alone(void **state)
+static void sixteen_levels_that_age_fit_a_plan(void **state)
 {
     (void)state;
-    ready(2, 1);
-    ready(3, 5);
-    plan_for(1, 10);
-    assert_int_equal(plan.step_count, 0);
-    plan_for(2, 10);
-    assert_int_equal(plan.step_count, 1);
-    assert_int_equal(policy_eligible(&config, &view, 1), 0);
-    assert_int_equal(policy_eligible(&config, &view, 2), 1);
-    assert_int_equal(policy_eligible(&config, &view, 9), 6);
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        start_custom(LEVEL_COUNT_MAX, kinds[k]);
+        for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
+            t.config.levels[rank].age_ms = 1;
+            t.config.levels[rank].max_wait_ms = 1000;
+            t.config.levels[rank].weight = 0.001 * (rank + 1);
+        }
+        toy_configured(&t);
+        for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
+            for (int i = 0; i < 10; i++)
+                toy_put(&t, rank, TOY_NOW - 10000 - i);
+        }
+        struct toy_message out[CLAIM_MAX];
+        assert_int_equal(toy_claim(&t, lowest(), CLAIM_MAX, out), CLAIM_MAX);
+        assert_int_equal(toy_claim(&t, lowest(), CLAIM_MAX, out), 60);
+    }
 }
 
-static void deep_levels_do_not_overflow_a_plan(void **state)
+/* Weighted */
+
+static const uint32_t batches[] = {1, 2, 3, 7, 10, 31, 64, 100};
+#define EACH(array, i) (size_t i = 0; i < sizeof(array) / sizeof((array)[0]); i++)
+
+static void tiers_share_by_sixteen_eight_four_two_one(void **state)
 {
     (void)state;
-    for (int rank = 0; rank < 10; rank++)
-        ready(rank, 10000000000);
-    plan_for(9, CLAIM_MAX);
-    assert_int_equal(plan.step_count, 1);
-    assert_int_equal(plan.steps[0].rank, 0);
-    assert_true(plan.steps[0].max >= CLAIM_MAX);
+    static const uint64_t want[] = {16000, 8000, 4000, 2000, 1000};
+    for
+        EACH(batches, i)
+        {
+            uint64_t have[LEVEL_COUNT_MAX];
+            start("tiers");
+            for (int rank = 0; rank <= lowest(); rank++)
+                toy_fill(&t, rank, 16200);
+            assert_int_equal(policy_cycle(&t.policy, &t.config), 31);
+            toy_drain(&t, 31000, batches[i], have);
+            assert_counts(have, want);
+        }
 }
 
-static void sixteen_levels_fit_a_plan(void **state)
+static void environments_share_by_four_three_two_one(void **state)
 {
     (void)state;
-    config.level_count = LEVEL_COUNT_MAX;
-    for (int i = 0; i < LEVEL_COUNT_MAX; i++)
-        config.levels[i].slot = (uint8_t)(15 - i);
-    for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++)
-        ready(rank, 1);
-    plan_for(15, CLAIM_MAX);
-    assert_int_equal(plan.step_count, 16);
+    static const uint64_t want[] = {4000, 3000, 2000, 1000};
+    for
+        EACH(batches, i)
+        {
+            uint64_t have[LEVEL_COUNT_MAX];
+            start("environments");
+            for (int rank = 0; rank <= lowest(); rank++)
+                toy_fill(&t, rank, 4200);
+            toy_drain(&t, 10000, batches[i], have);
+            assert_counts(have, want);
+        }
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
+static void every_whole_cycle_is_exact_on_its_own(void **state)
+{
+    (void)state;
+    static const uint64_t want[] = {16, 8, 4, 2, 1};
+    start("tiers");
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 400);
+    for (int cycle = 0; cycle < 20; cycle++) {
+        uint64_t have[LEVEL_COUNT_MAX];
+        toy_drain(&t, 31, 1 + (uint32_t)cycle, have);
+        assert_counts(have, want);
+    }
+}
+
+/* Smallest whole numbers: 0.3 : 0.2 : 1 is 3 : 2 : 10. */
+static void fractional_weights_are_exact(void **state)
+{
+    (void)state;
+    static const double weights[] = {0.3, 0.2, 1};
+    static const uint64_t want[] = {3000, 2000, 10000};
+    start_custom(3, POLICY_WEIGHTED);
+    for (int rank = 0; rank < 3; rank++)
+        t.config.levels[rank].weight = weights[rank];
+    toy_configured(&t);
+    for (int rank = 0; rank < 3; rank++)
+        toy_fill(&t, rank, 11000);
+    assert_int_equal(policy_cycle(&t.policy, &t.config), 15);
+    uint64_t have[LEVEL_COUNT_MAX];
+    toy_drain(&t, 15000, 9, have);
+    assert_counts(have, want);
+}
+
+static void an_empty_level_leaves_its_share_to_the_others(void **state)
+{
+    (void)state;
+    static const uint64_t cycles[][5] = {
+        {0, 8, 4, 2, 1}, {16, 0, 4, 2, 1}, {16, 8, 0, 2, 1}, {16, 8, 4, 2, 0}};
+    for
+        EACH(cycles, empty)
+        {
+        for
+            EACH(batches, i)
+            {
+                uint64_t have[LEVEL_COUNT_MAX], want[LEVEL_COUNT_MAX], cycle = 0;
+                start("tiers");
+                for (int rank = 0; rank <= lowest(); rank++) {
+                    want[rank] = cycles[empty][rank] * 100;
+                    cycle += cycles[empty][rank];
+                    if (want[rank] > 0)
+                        toy_fill(&t, rank, 3000);
+                }
+                toy_drain(&t, cycle * 100, batches[i], have);
+                assert_counts(have, want);
+            }
+        }
+}
+
+static void weighted_is_never_idle(void **state)
+{
+    (void)state;
+    start("tiers");
+    toy_fill(&t, 4, 250);
+    uint64_t have[LEVEL_COUNT_MAX];
+    toy_drain(&t, 1000, 7, have);
+    assert_int_equal(have[4], 250);
+}
+
+static void the_richest_level_goes_first_and_ties_to_the_more_urgent(void **state)
+{
+    (void)state;
+    start("environments");
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 10);
+    assert_ranks(10, "0010120123");
+    assert_ranks(3, "001");
+    assert_ranks(1, "0");
+}
+
+/* Consumers of the urgent levels alone have buckets of their own. */
+static void claims_of_urgent_levels_leave_the_buckets_of_the_others_alone(void **state)
+{
+    (void)state;
+    static const uint64_t want[] = {160, 80, 40, 20, 10}, urgent[] = {192, 96};
+    start("tiers");
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 1000);
+    uint64_t have[LEVEL_COUNT_MAX] = {0}, above[LEVEL_COUNT_MAX] = {0};
+    for (int i = 0; i < 310; i++) {
+        struct toy_message m;
+        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
+        have[m.rank]++;
+        for (int k = 0; k < 2 && i < 144; k++) {
+            assert_int_equal(toy_claim(&t, 1, 1, &m), 1);
+            above[m.rank]++;
+        }
+    }
+    assert_counts(have, want);
+    assert_int_equal(above[0], urgent[0]);
+    assert_int_equal(above[1], urgent[1]);
+}
+
+static void tokens_for_what_was_not_there_are_given_back(void **state)
+{
+    (void)state;
+    start("environments");
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 100);
+    struct policy before = t.policy;
+    toy_plan(&t, lowest(), 8);
+    toy_drop(&t, 0, 100); /* all of the first level expired meanwhile */
+    struct toy_message out[8];
+    uint32_t n = toy_follow(&t, out);
+    policy_settle(&t.policy, &t.plan);
+    uint32_t spent[LEVEL_COUNT_MAX] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        spent[out[i].rank]++;
+    assert_true(n > 0);
+    assert_int_equal(spent[0], 0);
+    for (int rank = 0; rank <= lowest(); rank++)
+        assert_int_equal(t.policy.tokens[lowest()][rank],
+                         before.tokens[lowest()][rank] - spent[rank]);
+}
+
+static void a_new_configuration_starts_with_full_buckets(void **state)
+{
+    (void)state;
+    static const uint64_t want[] = {1, 2, 3, 4, 5};
+    start("tiers");
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 200);
+    uint64_t have[LEVEL_COUNT_MAX];
+    toy_drain(&t, 17, 5, have);
+    for (int rank = 0; rank <= lowest(); rank++)
+        t.config.levels[rank].weight = rank + 1;
+    toy_configured(&t);
+    toy_drain(&t, 15, 4, have);
+    assert_counts(have, want);
+}
+
+/* Limits */
+
+static void a_level_at_its_limit_is_passed_over(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        start_custom(3, kinds[k]);
+        t.config.levels[0].max_in_flight = 2;
+        t.config.levels[1].max_in_flight = 1;
+        toy_configured(&t);
+        toy_fill(&t, 0, 10);
+        toy_fill(&t, 1, 10);
+        assert_int_equal(policy_claimable(&t.config, &t.view, 0), 2);
+        assert_int_equal(policy_eligible(&t.config, &t.view, 2), 3);
+        assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 3);
+        assert_int_equal(policy_eligible(&t.config, &t.view, 2), 0);
+        assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 0);
+        toy_finish(&t, 1, 1);
+        assert_ranks(5, "1");
+        toy_fill(&t, 2, 1);
+        assert_ranks(5, "2");
+        toy_finish(&t, 0, 2);
+        assert_ranks(5, "00");
+    }
+}
+
+/* Lowered below what is in flight, a limit lets nothing through, and does not wrap around. */
+static void a_limit_below_what_is_in_flight_waits_for_it_to_end(void **state)
+{
+    (void)state;
+    start_custom(2, POLICY_STRICT);
+    toy_fill(&t, 0, 20);
+    assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 10);
+    t.config.max_in_flight = t.config.levels[0].max_in_flight = 4;
+    assert_int_equal(policy_room(&t.config, &t.view), 0);
+    assert_int_equal(policy_claimable(&t.config, &t.view, 0), 0);
+    assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 0);
+    toy_finish(&t, 0, 7);
+    assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 1);
+}
+
+static void a_queue_at_its_limit_gives_nothing(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        start_custom(2, kinds[k]);
+        t.config.max_in_flight = 3;
+        toy_configured(&t);
+        toy_fill(&t, 0, 10);
+        toy_fill(&t, 1, 10);
+        assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 3);
+        toy_plan(&t, lowest(), 1);
+        assert_int_equal(t.plan.step_count, 0);
+        toy_finish(&t, 0, 1);
+        assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 1);
+    }
+}
+
+/* Aging */
+
+static void aging_steps_accumulate(void **state)
+{
+    (void)state;
+    start_custom(4, POLICY_STRICT);
+    t.config.levels[3].age_ms = 1000;
+    t.config.levels[2].age_ms = 500;
+    toy_configured(&t);
+    static const struct {
+        int64_t waited_ms;
+        const char *order; /* of what is put at each rank just now, and the old one of rank 3 */
+    } cases[] = {{999, "0123"}, {1000, "0132"}, {1499, "0132"}, {1500, "0312"}, {900000, "0312"}};
+    for
+        EACH(cases, i)
+        {
+            toy_put(&t, 3, TOY_NOW - cases[i].waited_ms);
+            for (int rank = 0; rank < 3; rank++)
+                toy_put(&t, rank, TOY_NOW);
+            assert_ranks(10, cases[i].order);
+        }
+}
+
+static void an_aged_message_uses_the_tokens_of_the_level_it_counts_as(void **state)
+{
+    (void)state;
+    start_custom(2, POLICY_WEIGHTED);
+    t.config.levels[0].weight = 3;
+    t.config.levels[1].age_ms = 1000;
+    toy_configured(&t);
+    for (int i = 0; i < 20; i++)
+        toy_put(&t, 1, TOY_NOW - 2000 + i);
+    toy_fill(&t, 0, 20);
+    /* They count as both: three of four go to the oldest of either, which are the aged ones. */
+    assert_ranks(4, "1111");
+    start_custom(2, POLICY_WEIGHTED);
+    t.config.levels[0].weight = 3;
+    t.config.levels[1].age_ms = 1000;
+    toy_configured(&t);
+    toy_put(&t, 1, TOY_NOW - 2000);
+    for (int i = 0; i < 20; i++)
+        toy_put(&t, 0, TOY_NOW - 3000);
+    toy_fill(&t, 1, 20);
+    assert_ranks(4, "0001");
+}
+
+/* However many are wanted, and however wrong the guess about what is behind the heads. */
+static void batches_of_aged_messages_are_full(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        for
+            EACH(batches, i)
+            {
+                start("tiers");
+                t.config.policy = kinds[k];
+                toy_configured(&t);
+                for (int n = 0; n < 40; n++) {
+                    toy_put(&t, 4, TOY_NOW - (n % 7 ? 0 : 6000000));
+                    toy_put(&t, 3, TOY_NOW - (n % 5 ? 0 : 6000000));
+                    toy_put(&t, 1, TOY_NOW);
+                }
+                for (uint32_t left = 120, n; left > 0; left -= n) {
+                    n = toy_claim(&t, lowest(), batches[i], NULL);
+                    assert_int_equal(n, left < batches[i] ? left : batches[i]);
+                }
+            }
+    }
+}
+
+/* Promises */
+
+static void a_promise_goes_first_and_the_nearest_deadline_before_all(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        start_custom(4, kinds[k]);
+        t.config.levels[2].max_wait_ms = 8000; /* urgent from 7000 on */
+        t.config.levels[3].max_wait_ms = 4000; /* from 3500 on */
+        toy_configured(&t);
+        toy_fill(&t, 0, 3);
+        toy_put(&t, 2, TOY_NOW - 6999);
+        toy_put(&t, 3, TOY_NOW - 3499);
+        assert_ranks(1, "0");
+        t.now_ms++;
+        /* Both are due: 1000 ms are left to the one, 500 to the other. */
+        assert_ranks(1, "3");
+        assert_ranks(1, "2");
+        assert_ranks(5, "00");
+    }
+}
+
+static void promises_cost_no_tokens(void **state)
+{
+    (void)state;
+    static const uint64_t want[] = {16, 8, 4, 2, 1};
+    start("tiers");
+    t.config.levels[2].max_wait_ms = 1000;
+    toy_configured(&t);
+    for (int i = 0; i < 50; i++)
+        toy_put(&t, 2, TOY_NOW - 5000);
+    uint64_t have[LEVEL_COUNT_MAX];
+    toy_drain(&t, 50, 9, have);
+    for (int rank = 0; rank <= lowest(); rank++)
+        toy_fill(&t, rank, 40);
+    toy_drain(&t, 31, 1, have);
+    assert_counts(have, want);
+}
+
+static void a_promised_message_is_not_counted_twice(void **state)
+{
+    (void)state;
+    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
+    for (int k = 0; k < 2; k++) {
+        start_custom(2, kinds[k]);
+        t.config.levels[0].max_wait_ms = 1000;
+        toy_configured(&t);
+        toy_put(&t, 0, TOY_NOW - 5000);
+        toy_fill(&t, 1, 5);
+        assert_ranks(3, "011");
+    }
+}
+
+static void a_promise_does_not_break_a_limit(void **state)
+{
+    (void)state;
+    start_custom(2, POLICY_STRICT);
+    t.config.levels[1].max_wait_ms = 1000;
+    t.config.levels[1].max_in_flight = 2;
+    toy_configured(&t);
+    for (int i = 0; i < 5; i++)
+        toy_put(&t, 1, TOY_NOW - 5000);
+    toy_fill(&t, 0, 1);
+    assert_ranks(5, "110");
+    assert_ranks(5, "");
+}
+
+/* No starvation */
+
+/* A day of one claim a second, with two CRITICAL messages coming for each; the longest wait of
+ * each other level, by what the header promises: a message with k of its level before it is among
+ * the next (⌈(k + 1) / quota⌉ + 1) cycles. */
+static void a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound(void **state)
+{
+    (void)state;
+    enum { DAY = 86400 };
+    static const int every[] = {0, 10, 20, 50, 60}; /* seconds between arrivals, by rank */
+    start("tiers");
+    uint64_t cycle = policy_cycle(&t.policy, &t.config), longest = 0, claimed[5] = {0};
+    static uint64_t due[DAY / 10 * 5]; /* by seq of the slow levels: claimed by then */
+    static int64_t arrived[DAY / 10 * 5];
+    static uint64_t index[3 * DAY + 10]; /* by seq */
+    uint64_t slow = 1;
+    for (uint64_t second = 0; second < DAY; second++, t.now_ms += 1000) {
+        toy_fill(&t, 0, 2);
+        for (int rank = 1; rank < 5; rank++) {
+            if (second % (uint64_t)every[rank] != 0)
+                continue;
+            uint64_t before = t.view.lanes[t.config.levels[rank].slot].ready;
+            uint64_t quota = t.policy.quota[rank];
+            index[toy_put(&t, rank, t.now_ms)] = slow;
+            due[slow] = second + ((before + quota) / quota + 1) * cycle;
+            arrived[slow++] = (int64_t)second;
+        }
+        struct toy_message m;
+        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
+        claimed[m.rank]++;
+        if (m.rank == 0)
+            continue;
+        assert_true(second <= due[index[m.seq]]);
+        if (m.rank == 4 && second - (uint64_t)arrived[index[m.seq]] > longest)
+            longest = second - (uint64_t)arrived[index[m.seq]];
+    }
+    assert_true(longest <= 2 * cycle);
+    for (int rank = 1; rank < 5; rank++) /* all that came was served, but for the last few */
+        assert_in_range(claimed[rank], DAY / every[rank] - 8, DAY / every[rank]);
+}
+
+/* Strict with aging: what has waited for all its steps goes before whatever came later than that
+ * after it. */
+static void with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds(void **state)
+{
+    (void)state;
+    enum { STEPS_MS = 3 * 100000 };
+    start_custom(4, POLICY_STRICT);
+    for (int rank = 1; rank < 4; rank++)
+        t.config.levels[rank].age_ms = 100000;
+    toy_configured(&t);
+    int64_t last_ms[4] = {0};
+    for (int second = 0; second < 20000; second++, t.now_ms += 1000) {
+        toy_fill(&t, 0, second % 10 ? 1 : 2); /* a tenth more than is claimed */
+        if (second % 100 == 0)
+            toy_fill(&t, 3, 1);
+        struct toy_message m;
+        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
+        last_ms[m.rank] = m.ready_ms;
+        const struct lane_view *lane = &t.view.lanes[t.config.levels[3].slot];
+        if (m.rank == 0 && lane->ready > 0) {
+            bool due = t.now_ms - lane->head_ms >= STEPS_MS;
+            assert_true(!due || m.ready_ms <= lane->head_ms);
+        }
+    }
+    assert_true(last_ms[3] > 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(nothing_ready_means_no_steps),
         TEST(strict_takes_the_most_urgent_first),
-        TEST(strict_leaves_less_urgent_ranks_alone),
-        TEST(deep_levels_do_not_overflow_a_plan),
-        TEST(sixteen_levels_fit_a_plan),
+        TEST(less_urgent_ranks_are_left_alone),
+        TEST(counts_beyond_any_batch_do_not_overflow_a_plan),
+        TEST(sixteen_levels_that_age_fit_a_plan),
+        TEST(tiers_share_by_sixteen_eight_four_two_one),
+        TEST(environments_share_by_four_three_two_one),
+        TEST(every_whole_cycle_is_exact_on_its_own),
+        TEST(fractional_weights_are_exact),
+        TEST(an_empty_level_leaves_its_share_to_the_others),
+        TEST(weighted_is_never_idle),
+        TEST(the_richest_level_goes_first_and_ties_to_the_more_urgent),
+        TEST(claims_of_urgent_levels_leave_the_buckets_of_the_others_alone),
+        TEST(tokens_for_what_was_not_there_are_given_back),
+        TEST(a_new_configuration_starts_with_full_buckets),
+        TEST(a_level_at_its_limit_is_passed_over),
+        TEST(a_limit_below_what_is_in_flight_waits_for_it_to_end),
+        TEST(a_queue_at_its_limit_gives_nothing),
+        TEST(aging_steps_accumulate),
+        TEST(an_aged_message_uses_the_tokens_of_the_level_it_counts_as),
+        TEST(batches_of_aged_messages_are_full),
+        TEST(a_promise_goes_first_and_the_nearest_deadline_before_all),
+        TEST(promises_cost_no_tokens),
+        TEST(a_promised_message_is_not_counted_twice),
+        TEST(a_promise_does_not_break_a_limit),
+        TEST(a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound),
+        TEST(with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
 }

@@ -532,7 +532,8 @@ static void get_levels(struct reader *r, struct queue_config *c)
         l->number = (int64_t)get_be(r, 8);
         l->weight = get_double(r);
         l->slot = (uint8_t)get_be(r, 1);
-        if (l->slot >= LEVEL_COUNT_MAX || taken[l->slot]) {
+        bool weighs = l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX; /* and is a number */
+        if (!weighs || l->slot >= LEVEL_COUNT_MAX || taken[l->slot]) {
             r->ok = false;
             return;
         }
@@ -554,9 +555,16 @@ static void get_pauses(struct reader *r, struct queue_config *c)
         r->ok = false;
         return;
     }
+    int64_t after_ms = -TIME_MS_MAX - 1; /* they follow one another */
     for (int i = 0; i < c->pause_count; i++) {
-        c->pauses[i].from_ms = (int64_t)get_be(r, 8);
-        c->pauses[i].until_ms = (int64_t)get_be(r, 8);
+        struct pause *p = &c->pauses[i];
+        p->from_ms = (int64_t)get_be(r, 8);
+        p->until_ms = (int64_t)get_be(r, 8);
+        bool open = p->until_ms == PAUSE_OPEN && i == c->pause_count - 1;
+        if (p->from_ms < after_ms || p->from_ms > TIME_MS_MAX || p->until_ms < p->from_ms ||
+            (p->until_ms > TIME_MS_MAX && !open))
+            r->ok = false;
+        after_ms = p->until_ms;
     }
 }
 

@@ -241,8 +241,10 @@ void tail_spill(struct queue *q, uint8_t slot)
     uint64_t limit = l->shared->memory_limit + l->shared->memory_limit / 4;
     for (int i = 0; i < 2; i++) {
         struct message *m = lane_last_born(lane);
-        /* Scheduled, but within what the tail counts as ready: the clock was set back. */
-        bool stays = m && m->state == MESSAGE_SCHEDULED && m->ready_ms <= lane->tail_clock_ms;
+        /* After the clock was set back the tail would count as ready what is scheduled, or the
+         * other way round. */
+        int64_t clock_ms = lane_has_tail(lane) ? lane->tail_clock_ms : l->now.wall_ms;
+        bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
         if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
