@@ -25,6 +25,7 @@ CREATE TABLE triage.queue (
     policy text NOT NULL CHECK (policy IN ('strict', 'weighted')),
     default_rank smallint NOT NULL,
     paused boolean NOT NULL DEFAULT false,
+    pauses jsonb NOT NULL DEFAULT '[]', -- the latest: [{"from_ms", "until_ms"}], nobody's age
     visibility_ms bigint NOT NULL CHECK (visibility_ms >= 0),
     max_attempts int NOT NULL CHECK (max_attempts > 0),
     backoff text NOT NULL CHECK (backoff IN ('none', 'fixed', 'exponential')),
@@ -54,6 +55,7 @@ CREATE TABLE triage.level (
     number bigint, -- what the API shows; orders nothing
     weight float8 NOT NULL CHECK (weight > 0),
     age_ms bigint NOT NULL DEFAULT 0 CHECK (age_ms >= 0),
+    max_wait_ms bigint NOT NULL DEFAULT 0 CHECK (max_wait_ms >= 0),
     max_in_flight bigint NOT NULL DEFAULT 0 CHECK (max_in_flight >= 0),
     PRIMARY KEY (queue, rank),
     UNIQUE (queue, slot),
@@ -78,7 +80,8 @@ CREATE TABLE triage.ready (
     reason text,      -- why the last attempt failed
     escalated_ms bigint,
     escalated_by text,
-    escalated_why text
+    escalated_why text,
+    escalated_from smallint -- the slot it had before
 );
 CREATE TABLE triage.scheduled (LIKE triage.ready);
 CREATE TABLE triage.leased (
@@ -131,7 +134,8 @@ CREATE TABLE triage.tally (
     slot smallint NOT NULL,
     ready int, scheduled int, leased int, dead int, bytes bigint,
     enqueued int, claimed int, acked int, nacked int, released int, lease_expired int,
-    expired int, died int, deduplicated int, redelivered int, cancelled int, redriven int
+    expired int, died int, deduplicated int, redelivered int, cancelled int, redriven int,
+    aged int, late int, escalated int
 );
 CREATE INDEX tally_queue ON triage.tally (queue, tx);
 
@@ -156,6 +160,7 @@ CREATE TABLE triage.lane (
     nacked bigint NOT NULL, released bigint NOT NULL, lease_expired bigint NOT NULL,
     expired bigint NOT NULL, died bigint NOT NULL, deduplicated bigint NOT NULL,
     redelivered bigint NOT NULL, cancelled bigint NOT NULL, redriven bigint NOT NULL,
+    aged bigint NOT NULL, late bigint NOT NULL, escalated bigint NOT NULL,
     PRIMARY KEY (queue, version, slot)
 );
 

@@ -82,7 +82,10 @@ BEGIN
         coalesce(l.deduplicated, 0) + coalesce(t.deduplicated, 0) AS deduplicated,
         coalesce(l.redelivered, 0) + coalesce(t.redelivered, 0) AS redelivered,
         coalesce(l.cancelled, 0) + coalesce(t.cancelled, 0) AS cancelled,
-        coalesce(l.redriven, 0) + coalesce(t.redriven, 0) AS redriven
+        coalesce(l.redriven, 0) + coalesce(t.redriven, 0) AS redriven,
+        coalesce(l.aged, 0) + coalesce(t.aged, 0) AS aged,
+        coalesce(l.late, 0) + coalesce(t.late, 0) AS late,
+        coalesce(l.escalated, 0) + coalesce(t.escalated, 0) AS escalated
     FROM (SELECT * FROM triage.lane WHERE queue = c.queue AND version = c.version) l
         FULL JOIN (
           SELECT t.slot,
@@ -92,7 +95,8 @@ BEGIN
               sum(t.released) AS released, sum(t.lease_expired) AS lease_expired,
               sum(t.expired) AS expired, sum(t.died) AS died, sum(t.deduplicated) AS deduplicated,
               sum(t.redelivered) AS redelivered, sum(t.cancelled) AS cancelled,
-              sum(t.redriven) AS redriven
+              sum(t.redriven) AS redriven, sum(t.aged) AS aged, sum(t.late) AS late,
+              sum(t.escalated) AS escalated
           FROM (SELECT * FROM triage.tally
                 WHERE queue = c.queue AND tx >= c.seen_max
                 UNION ALL
@@ -147,7 +151,8 @@ BEGIN
             sum(g.released) AS released, sum(g.lease_expired) AS lease_expired,
             sum(g.expired) AS expired, sum(g.died) AS died, sum(g.deduplicated) AS deduplicated,
             sum(g.redelivered) AS redelivered, sum(g.cancelled) AS cancelled,
-            sum(g.redriven) AS redriven
+            sum(g.redriven) AS redriven, sum(g.aged) AS aged, sum(g.late) AS late,
+            sum(g.escalated) AS escalated
         FROM gone g GROUP BY g.slot),
     counted AS (
         INSERT INTO triage.lane
@@ -167,7 +172,9 @@ BEGIN
             coalesce(l.deduplicated, 0) + coalesce(s.deduplicated, 0),
             coalesce(l.redelivered, 0) + coalesce(s.redelivered, 0),
             coalesce(l.cancelled, 0) + coalesce(s.cancelled, 0),
-            coalesce(l.redriven, 0) + coalesce(s.redriven, 0)
+            coalesce(l.redriven, 0) + coalesce(s.redriven, 0),
+            coalesce(l.aged, 0) + coalesce(s.aged, 0), coalesce(l.late, 0) + coalesce(s.late, 0),
+            coalesce(l.escalated, 0) + coalesce(s.escalated, 0)
         FROM (SELECT * FROM triage.lane WHERE queue = p_queue AND version = old.version) l
             FULL JOIN sums s USING (slot))
     SELECT array_agg(s.slot), array_agg(s.low_ms) INTO low_slots, lows FROM sums s;
@@ -191,7 +198,8 @@ CREATE FUNCTION triage.engine_view(p_queue int)
 RETURNS TABLE (slot smallint, head_ms bigint, ready bigint, scheduled bigint, leased bigint,
     dead bigint, bytes bigint, enqueued bigint, claimed bigint, acked bigint, nacked bigint,
     released bigint, lease_expired bigint, expired bigint, died bigint, deduplicated bigint,
-    redelivered bigint, cancelled bigint, redriven bigint)
+    redelivered bigint, cancelled bigint, redriven bigint, aged bigint, late bigint,
+    escalated bigint)
 LANGUAGE plpgsql STABLE ROWS 16
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -205,7 +213,7 @@ BEGIN
          ORDER BY r.ready_ms, r.seq LIMIT 1),
         c.ready, c.scheduled, c.leased, c.dead, c.bytes, c.enqueued, c.claimed, c.acked, c.nacked,
         c.released, c.lease_expired, c.expired, c.died, c.deduplicated, c.redelivered, c.cancelled,
-        c.redriven
+        c.redriven, c.aged, c.late, c.escalated
     FROM triage.counts(p_queue) c;
 END $$;
 

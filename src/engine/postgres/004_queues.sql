@@ -60,7 +60,7 @@ BEGIN
     FOR each IN SELECT l.*, place - 1 AS rank
         FROM jsonb_array_elements(p_levels) WITH ORDINALITY n (value, place),
             jsonb_to_record(n.value) AS l (name text, number bigint, weight float8, age_ms bigint,
-                                           max_in_flight bigint)
+                                           max_wait_ms bigint, max_in_flight bigint)
         ORDER BY place
     LOOP
         next_slot := (kept->>each.name)::int;
@@ -68,9 +68,11 @@ BEGIN
             next_slot := (SELECT min(s) FROM generate_series(0, 15) s WHERE s <> ALL (taken));
             taken := taken || next_slot;
         END IF;
-        INSERT INTO triage.level (queue, rank, slot, name, number, weight, age_ms, max_in_flight)
+        INSERT INTO triage.level (queue, rank, slot, name, number, weight, age_ms, max_wait_ms,
+            max_in_flight)
         VALUES (p_queue, each.rank, next_slot, each.name, each.number, coalesce(each.weight, 1),
-                coalesce(each.age_ms, 0), coalesce(each.max_in_flight, 0));
+                coalesce(each.age_ms, 0), coalesce(each.max_wait_ms, 0),
+                coalesce(each.max_in_flight, 0));
     END LOOP;
     RETURN NULL;
 END $$;
@@ -92,6 +94,13 @@ LANGUAGE sql STABLE AS $$
     FROM triage.queue q WHERE NOT q.deleted ORDER BY q.id
 $$;
 
+-- The queue of this name; no row when there is none.
+CREATE FUNCTION triage.engine_queue_open(p_name text) RETURNS TABLE (id int, config jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT q.id, triage.engine_config(q.id) FROM triage.queue q
+    WHERE q.name = p_name AND NOT q.deleted
+$$;
+
 -- Creates a queue (p_id NULL) or changes it. The configuration is shaped as engine_config() gives
 -- it, and whole. `created` is false when the queue was there already: then nothing was changed.
 CREATE FUNCTION triage.engine_queue_set(p_id int, p_name text, p_config jsonb,
@@ -104,11 +113,12 @@ BEGIN
     next := jsonb_populate_record(NULL::triage.queue, p_config);
     created := p_id IS NULL;
     IF created THEN
-        INSERT INTO triage.queue AS q (name, profile, policy, default_rank, paused, visibility_ms,
+        INSERT INTO triage.queue AS q (name, profile, policy, default_rank, paused, pauses, visibility_ms,
             max_attempts, backoff, backoff_base_ms, backoff_max_ms, backoff_jitter, ttl_ms, expired,
             dedup_window_ms, dedup_scope, max_depth, max_bytes, max_in_flight, history_ms,
             alert_dead_letters, alert_oldest_ready_seconds, alert_webhook)
         VALUES (p_name, next.profile, next.policy, next.default_rank, coalesce(next.paused, false),
+            coalesce(next.pauses, '[]'),
             next.visibility_ms, next.max_attempts, next.backoff, next.backoff_base_ms,
             next.backoff_max_ms, next.backoff_jitter, next.ttl_ms, next.expired,
             next.dedup_window_ms, next.dedup_scope, next.max_depth, next.max_bytes,
@@ -140,7 +150,8 @@ BEGIN
     IF NOT created THEN
         UPDATE triage.queue q SET version = q.version + 1, updated_at = now(),
             profile = next.profile, policy = next.policy, default_rank = next.default_rank,
-            paused = coalesce(next.paused, q.paused), visibility_ms = next.visibility_ms,
+            paused = coalesce(next.paused, q.paused),
+            pauses = coalesce(next.pauses, q.pauses), visibility_ms = next.visibility_ms,
             max_attempts = next.max_attempts, backoff = next.backoff,
             backoff_base_ms = next.backoff_base_ms, backoff_max_ms = next.backoff_max_ms,
             backoff_jitter = next.backoff_jitter, ttl_ms = next.ttl_ms, expired = next.expired,

@@ -103,7 +103,7 @@ BEGIN
     m := (put.seq, put.ready_ms, put.ready_ms, p_now, q.id, 0, put.slot, put.slot, p_kind,
           CASE WHEN octet_length(p_payload) <= 2000 THEN p_payload END,
           CASE WHEN octet_length(p_payload) > 2000 THEN octet_length(p_payload) END, p_metadata, p_key,
-          p_expire_ms, NULL, NULL, NULL, NULL);
+          p_expire_ms, NULL, NULL, NULL, NULL, NULL);
     IF m.payload IS NULL THEN
         INSERT INTO triage.body (seq, payload) VALUES (put.seq, p_payload);
     END IF;

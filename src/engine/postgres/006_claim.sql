@@ -53,13 +53,63 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
-    SELECT array_agg(greatest(l.max_in_flight - coalesce(c.leased, 0), 0) ORDER BY slot)
-        || greatest(nullif(q.max_in_flight, 0) - sum(c.leased)::bigint, 0)
+    SELECT array_agg(greatest(l.max_in_flight - coalesce(c.leased, 0), 0) ORDER BY s.slot)
+        || greatest(nullif(q.max_in_flight, 0) - coalesce(sum(c.leased), 0)::bigint, 0)
     INTO room
-    FROM generate_series(0, 15) slot
-        LEFT JOIN triage.counts(q.id) c USING (slot)
-        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = slot AND l.max_in_flight > 0;
+    FROM generate_series(0, 15) s (slot)
+        LEFT JOIN triage.counts(q.id) c ON c.slot = s.slot
+        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = s.slot AND l.max_in_flight > 0;
     RETURN room;
+END $$;
+
+-- The latest ready time that has waited for p_wait_ms by now, without the time that the queue was
+-- paused.
+CREATE FUNCTION triage.cutoff(q triage.queue, p_now bigint, p_wait_ms bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    at_ms bigint := p_now;
+    left_ms bigint := p_wait_ms;
+    pause record;
+BEGIN
+    FOR pause IN SELECT (p->>'from_ms')::bigint AS from_ms, (p->>'until_ms')::bigint AS until_ms
+        FROM jsonb_array_elements(q.pauses) WITH ORDINALITY n (p, place) ORDER BY place DESC
+    LOOP
+        IF pause.until_ms < at_ms THEN
+            EXIT WHEN at_ms - pause.until_ms >= left_ms;
+            left_ms := left_ms - (at_ms - pause.until_ms);
+        END IF;
+        at_ms := least(at_ms, pause.from_ms);
+    END LOOP;
+    RETURN at_ms - left_ms;
+END $$;
+
+-- By slot + 1: up to when ready messages count as more urgent than their level by now, and have
+-- waited longer than it promises. NULL for levels, and queues, in which none ever does.
+CREATE FUNCTION triage.aged_until(q triage.queue, p_now bigint) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.rank > 0
+                   AND (l.age_ms > 0 OR l.max_wait_ms > 0)) THEN
+        RETURN NULL;
+    END IF;
+    RETURN ARRAY(
+        SELECT greatest(triage.cutoff(q, p_now, nullif(l.age_ms, 0)),
+                        triage.cutoff(q, p_now, nullif(l.max_wait_ms - l.max_wait_ms / 8, 0)))
+        FROM generate_series(0, 15) s
+            LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = s AND l.rank > 0
+        ORDER BY s);
+END $$;
+
+CREATE FUNCTION triage.late_until(q triage.queue, p_now bigint) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.max_wait_ms > 0) THEN
+        RETURN NULL;
+    END IF;
+    RETURN ARRAY(
+        SELECT triage.cutoff(q, p_now, nullif(l.max_wait_ms, 0) + 1)
+        FROM generate_series(0, 15) s LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = s
+        ORDER BY s);
 END $$;
 
 -- One round: a message for each unit, as far as there are any. A unit is one message of one slot,
@@ -74,6 +124,8 @@ DECLARE
     floors bigint[] := triage.floors(q.id);
     first int[];  -- where the units of a slot begin in `units`
     units int[];  -- where in p_unit they are, slot by slot
+    aged_by bigint[] := triage.aged_until(q, p_now);
+    late_by bigint[] := triage.late_until(q, p_now);
     large bigint[];
     keyed bigint[];
     keys bytea[];
@@ -105,25 +157,27 @@ BEGIN
         INSERT INTO triage.leased
         SELECT p.seq, p.ready_ms, p.born_ms, p.enqueued_ms, p.queue, p.attempts + 1, p.slot,
             p.born_slot, p.kind, p.payload, p.large, p.metadata, p.dedup_key, p.expire_ms, p.reason,
-            p.escalated_ms, p.escalated_by, p.escalated_why, p_now + p_lease_ms, p_lease_ms,
+            p.escalated_ms, p.escalated_by, p.escalated_why, p.escalated_from, p_now + p_lease_ms, p_lease_ms,
             substr(p_receipts, 16 * p.place - 15, 16)
         FROM placed p),
     dead AS (
         INSERT INTO triage.dead
         SELECT t.seq, t.ready_ms, t.born_ms, t.enqueued_ms, t.queue, t.attempts, t.slot,
             t.born_slot, t.kind, t.payload, t.large, t.metadata, t.dedup_key, t.expire_ms, 'expired',
-            t.escalated_ms, t.escalated_by, t.escalated_why, p_now
+            t.escalated_ms, t.escalated_by, t.escalated_why, t.escalated_from, p_now
         FROM taken t WHERE t.late AND q.expired = 'dead'),
     counted AS (
         INSERT INTO triage.tally (queue, slot, ready, leased, bytes, claimed, redelivered, dead,
-            died, expired)
+            died, expired, aged, late)
         SELECT q.id, t.slot, -count(*), count(*) FILTER (WHERE NOT t.late),
             -sum(coalesce(t.large, octet_length(t.payload)) + coalesce(octet_length(t.metadata), 0)),
             count(*) FILTER (WHERE NOT t.late),
             nullif(count(*) FILTER (WHERE NOT t.late AND t.attempts > 0), 0),
             nullif(count(*) FILTER (WHERE t.late AND q.expired = 'dead'), 0),
             nullif(count(*) FILTER (WHERE t.late AND q.expired = 'dead'), 0),
-            nullif(count(*) FILTER (WHERE t.late AND q.expired = 'drop'), 0)
+            nullif(count(*) FILTER (WHERE t.late AND q.expired = 'drop'), 0),
+            nullif(count(*) FILTER (WHERE NOT t.late AND t.ready_ms <= aged_by[t.slot + 1]), 0),
+            nullif(count(*) FILTER (WHERE NOT t.late AND t.ready_ms <= late_by[t.slot + 1]), 0)
         FROM taken t GROUP BY t.slot)
     SELECT (SELECT array_agg((p.place, p.step, p.slot, p.ready_ms, p.born_slot, p.born_ms, p.seq,
                 p.enqueued_ms, p.expire_ms, p.attempts + 1, p.kind,
@@ -162,30 +216,20 @@ BEGIN
     END LOOP;
 END $$;
 
--- Leases up to p_want messages: at most p_max[1] of p_slot[1], then p_max[2] of p_slot[2], … A
--- slot may come up again. p_lease_ms NULL: the queue's own. p_receipts: 16 random bytes for each
--- message wanted. A level at its limit gives none, and so does a queue at its limit or paused.
-CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_max int[],
-    p_want int, p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
-RETURNS SETOF triage.delivered
-LANGUAGE plpgsql ROWS 100
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+-- Leases a message for each of the first p_want units that there are any for.
+CREATE FUNCTION triage.claim_units(q triage.queue, p_units smallint[], p_steps int[], p_want int,
+    p_lease_ms bigint, p_receipts bytea, p_now bigint) RETURNS SETOF triage.delivered
+LANGUAGE plpgsql ROWS 100 AS $$
 DECLARE
-    q triage.queue := triage.queue_at(p_queue, p_version);
-    now_ms bigint := coalesce(p_now, triage.now_ms());
     room bigint[] := triage.room(q);
-    units smallint[];
-    steps int[];
+    units smallint[] := p_units;
+    steps int[] := p_steps;
     more smallint[];
     more_steps int[];
     at int := 1;
     found int := 0;
     round record;
 BEGIN
-    SELECT array_agg(s.slot ORDER BY s.step), array_agg(s.step ORDER BY s.step)
-    INTO units, steps
-    FROM unnest(p_slot, p_max) WITH ORDINALITY s (slot, most, step), generate_series(1, s.most);
     IF room IS NOT NULL THEN
         SELECT * INTO units, steps FROM triage.units_within(units, steps, room);
     END IF;
@@ -195,11 +239,72 @@ BEGIN
         at := at + cardinality(more);
         WHILE more IS NOT NULL LOOP
             round := triage.claim_round(q, more, more_steps, found,
-                coalesce(p_lease_ms, q.visibility_ms), p_receipts, now_ms);
+                coalesce(p_lease_ms, q.visibility_ms), p_receipts, p_now);
             RETURN QUERY SELECT * FROM unnest(round.got);
             found := found + coalesce(cardinality(round.got), 0);
             more_steps := array_fill(more_steps[1], ARRAY[cardinality(more)]);
             more := round.over;
         END LOOP;
     END LOOP;
+END $$;
+
+-- Leases up to p_want messages: at most p_max[1] of p_slot[1], then p_max[2] of p_slot[2], … A
+-- slot may come up again. p_lease_ms NULL: the queue's own. p_receipts: 16 random bytes for each
+-- message wanted. A level at its limit gives none, and so does a queue at its limit.
+CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_max int[],
+    p_want int, p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
+RETURNS SETOF triage.delivered
+LANGUAGE plpgsql ROWS 100
+SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q triage.queue := triage.queue_at(p_queue, p_version);
+    units smallint[];
+    steps int[];
+BEGIN
+    SELECT array_agg(s.slot ORDER BY s.step), array_agg(s.step ORDER BY s.step)
+    INTO units, steps
+    FROM unnest(p_slot, p_max) WITH ORDINALITY s (slot, most, step), generate_series(1, s.most);
+    RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
+                                                  coalesce(p_now, triage.now_ms()));
+END $$;
+
+-- The same with steps of several lanes: at most p_max[s] from the lanes whose p_step is s,
+-- whichever head has the smallest (ready_ms + p_bias, seq), of messages ready by p_until.
+CREATE FUNCTION triage.engine_claim_lanes(p_queue int, p_version int, p_max int[], p_step int[],
+    p_slot smallint[], p_until bigint[], p_bias bigint[], p_want int, p_lease_ms bigint,
+    p_receipts bytea, p_now bigint DEFAULT NULL)
+RETURNS SETOF triage.delivered
+LANGUAGE plpgsql ROWS 100
+SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q triage.queue := triage.queue_at(p_queue, p_version);
+    floors bigint[] := triage.floors(p_queue);
+    planned int[] := array_fill(0, ARRAY[16]); -- by slot + 1
+    units smallint[] := '{}';
+    steps int[] := '{}';
+    more smallint[];
+BEGIN
+    FOR s IN 1..cardinality(p_max) LOOP
+        EXIT WHEN cardinality(units) >= 2 * p_want;
+        more := ARRAY(
+            SELECT l.slot
+            FROM unnest(p_step, p_slot, p_until, p_bias) l (step, slot, until_ms, bias_ms)
+                CROSS JOIN LATERAL (
+                    SELECT r.ready_ms, r.seq FROM triage.ready r
+                    WHERE r.queue = p_queue AND r.slot = l.slot
+                        AND r.ready_ms >= floors[l.slot + 1] AND r.ready_ms <= l.until_ms
+                    ORDER BY r.ready_ms, r.seq
+                    LIMIT p_max[s] OFFSET planned[l.slot + 1]) head
+            WHERE l.step = s
+            ORDER BY head.ready_ms + l.bias_ms, head.seq LIMIT p_max[s]);
+        units := units || more;
+        steps := steps || array_fill(s, ARRAY[cardinality(more)]);
+        FOR i IN 1..cardinality(more) LOOP
+            planned[more[i] + 1] := planned[more[i] + 1] + 1;
+        END LOOP;
+    END LOOP;
+    RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
+                                                  coalesce(p_now, triage.now_ms()));
 END $$;

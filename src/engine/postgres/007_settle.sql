@@ -57,7 +57,7 @@ BEGIN
         INSERT INTO triage.history
         SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
             g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, g.reason,
-            g.escalated_ms, g.escalated_by, g.escalated_why, now_ms
+            g.escalated_ms, g.escalated_by, g.escalated_why, g.escalated_from, now_ms
         FROM gone g WHERE q.history_ms > 0),
     counted AS (
         INSERT INTO triage.tally (queue, slot, leased, acked)
@@ -129,19 +129,19 @@ BEGIN
         INSERT INTO triage.ready
         SELECT f.seq, f.ready_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left, f.slot,
             f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
-            f.escalated_ms, f.escalated_by, f.escalated_why
+            f.escalated_ms, f.escalated_by, f.escalated_why, f.escalated_from
         FROM fate f WHERE f.state = 'ready'),
     scheduled AS (
         INSERT INTO triage.scheduled
         SELECT f.seq, p_now + f.delay_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left,
             f.slot, f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
-            f.escalated_ms, f.escalated_by, f.escalated_why
+            f.escalated_ms, f.escalated_by, f.escalated_why, f.escalated_from
         FROM fate f WHERE f.state = 'scheduled'),
     dead AS (
         INSERT INTO triage.dead
         SELECT f.seq, f.ready_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left, f.slot,
             f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
-            f.escalated_ms, f.escalated_by, f.escalated_why, p_now
+            f.escalated_ms, f.escalated_by, f.escalated_why, f.escalated_from, p_now
         FROM fate f WHERE f.state = 'dead'),
     counted AS (
         INSERT INTO triage.tally (low_ms, queue, slot, leased, ready, scheduled, bytes, dead, died,

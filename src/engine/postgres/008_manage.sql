@@ -7,11 +7,11 @@ CREATE VIEW triage.everything AS
     UNION ALL SELECT 'leased', m.*, NULL FROM triage.leased m
     UNION ALL SELECT 'dead', m.seq, m.ready_ms, m.born_ms, m.enqueued_ms, m.queue, m.attempts,
         m.slot, m.born_slot, m.kind, m.payload, m.large, m.metadata, m.dedup_key, m.expire_ms,
-        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, NULL, NULL, NULL, m.ended_ms
+        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from, NULL, NULL, NULL, m.ended_ms
         FROM triage.dead m
     UNION ALL SELECT 'done', m.seq, m.ready_ms, m.born_ms, m.enqueued_ms, m.queue, m.attempts,
         m.slot, m.born_slot, m.kind, m.payload, m.large, m.metadata, m.dedup_key, m.expire_ms,
-        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, NULL, NULL, NULL, m.ended_ms
+        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from, NULL, NULL, NULL, m.ended_ms
         FROM triage.history m;
 
 -- The message with this id in whatever state, payload and all; no row when there is none.
@@ -85,7 +85,7 @@ BEGIN
         INSERT INTO triage.dead
         SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
             g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, 'expired',
-            g.escalated_ms, g.escalated_by, g.escalated_why, p_now
+            g.escalated_ms, g.escalated_by, g.escalated_why, g.escalated_from, p_now
         FROM gone g WHERE p_fate = 'dead'),
     counted AS (
         INSERT INTO triage.tally (queue, slot, ready, scheduled, bytes, dead, died, expired,
@@ -124,10 +124,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Gives messages another level. They keep their age. One status for each, in order; NULL: moved.
+-- Gives messages another level. They keep their age. One row for each, in order: why not, or NULL;
+-- whether it had another level before, and which; and its state.
 CREATE FUNCTION triage.engine_move(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
     p_ready_ms bigint[], p_to smallint, p_actor text, p_reason text, p_now bigint DEFAULT NULL)
-RETURNS TABLE (place int, status text)
+RETURNS TABLE (place int, status text, changed boolean, state text, from_slot smallint)
 LANGUAGE plpgsql ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -137,52 +138,110 @@ DECLARE
     now_ms bigint := coalesce(p_now, triage.now_ms());
     was_ready bigint[];
     was_scheduled bigint[];
+    slots jsonb;
+    more jsonb;
 BEGIN
     WITH old AS MATERIALIZED (
-        SELECT r.seq, r.slot, r.ready_ms,
+        SELECT DISTINCT ON (r.seq) r.seq, r.slot, r.ready_ms,
             coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.ready m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
         WHERE r.queue = p_queue AND r.born_slot = i.slot AND r.born_ms = i.ready_ms),
+    other AS (SELECT * FROM old WHERE old.slot <> p_to),
     moved AS (
-        UPDATE triage.ready m SET slot = p_to, escalated_ms = now_ms, escalated_by = p_actor,
-            escalated_why = p_reason
-        WHERE m.seq = ANY (ARRAY(SELECT old.seq FROM old))),
+        UPDATE triage.ready m SET escalated_from = m.slot, slot = p_to, escalated_ms = now_ms,
+            escalated_by = nullif(p_actor, ''), escalated_why = nullif(p_reason, '')
+        WHERE m.seq = ANY (ARRAY(SELECT o.seq FROM other o))),
     counted AS (
-        INSERT INTO triage.tally (low_ms, queue, slot, ready, bytes)
-        SELECT NULL, p_queue, old.slot, -count(*), -sum(old.size) FROM old GROUP BY old.slot
+        INSERT INTO triage.tally (low_ms, queue, slot, ready, bytes, escalated)
+        SELECT NULL, p_queue, o.slot, -count(*), -sum(o.size), NULL FROM other o GROUP BY o.slot
         UNION ALL
-        SELECT min(old.ready_ms), p_queue, p_to, count(*), sum(old.size) FROM old
+        SELECT min(o.ready_ms), p_queue, p_to, count(*), sum(o.size), count(*) FROM other o
         HAVING count(*) > 0)
-    SELECT array_agg(old.seq) INTO was_ready FROM old;
+    SELECT array_agg(old.seq), coalesce(jsonb_object_agg(old.seq, old.slot), '{}')
+    INTO was_ready, slots FROM old;
     WITH old AS MATERIALIZED (
-        SELECT r.seq, r.slot,
+        SELECT DISTINCT ON (r.seq) r.seq, r.slot,
             coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.scheduled m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
         WHERE r.queue = p_queue AND r.born_slot = i.slot AND r.born_ms = i.ready_ms),
+    other AS (SELECT * FROM old WHERE old.slot <> p_to),
     moved AS (
-        UPDATE triage.scheduled m SET slot = p_to, escalated_ms = now_ms, escalated_by = p_actor,
-            escalated_why = p_reason
-        WHERE m.seq = ANY (ARRAY(SELECT old.seq FROM old))),
+        UPDATE triage.scheduled m SET escalated_from = m.slot, slot = p_to, escalated_ms = now_ms,
+            escalated_by = nullif(p_actor, ''), escalated_why = nullif(p_reason, '')
+        WHERE m.seq = ANY (ARRAY(SELECT o.seq FROM other o))),
     counted AS (
-        INSERT INTO triage.tally (queue, slot, scheduled, bytes)
-        SELECT p_queue, old.slot, -count(*), -sum(old.size) FROM old GROUP BY old.slot
+        INSERT INTO triage.tally (queue, slot, scheduled, bytes, escalated)
+        SELECT p_queue, o.slot, -count(*), -sum(o.size), NULL FROM other o GROUP BY o.slot
         UNION ALL
-        SELECT p_queue, p_to, count(*), sum(old.size) FROM old HAVING count(*) > 0)
-    SELECT array_agg(old.seq) INTO was_scheduled FROM old;
+        SELECT p_queue, p_to, count(*), sum(o.size), count(*) FROM other o HAVING count(*) > 0)
+    SELECT array_agg(old.seq), coalesce(jsonb_object_agg(old.seq, old.slot), '{}')
+    INTO was_scheduled, more FROM old;
+    slots := slots || more;
     IF was_ready IS NOT NULL THEN
         PERFORM triage.notify(p_queue, now_ms);
     END IF;
     RETURN QUERY
     SELECT i.place::int,
-        CASE WHEN i.seq = ANY (was_ready) OR i.seq = ANY (was_scheduled) THEN NULL
+        CASE WHEN slots ? i.seq::text THEN NULL
             WHEN triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) = 'message-not-found'
                 THEN 'message-not-found'
-            ELSE 'not-pending' END
+            ELSE 'not-pending' END,
+        coalesce((slots->>i.seq::text)::smallint <> p_to, false),
+        CASE WHEN i.seq = ANY (was_ready) THEN 'ready'
+            WHEN i.seq = ANY (was_scheduled) THEN 'scheduled' END,
+        (slots->>i.seq::text)::smallint
     FROM unnest(p_seq, p_slot, p_ready_ms) WITH ORDINALITY i (seq, slot, ready_ms, place);
+END $$;
+
+-- How many ready messages stand before each place. Counted up to 10,000, estimated beyond.
+CREATE FUNCTION triage.engine_count(p_queue int, p_slot smallint[], p_ready_ms bigint[],
+                                    p_seq bigint[])
+RETURNS TABLE (place int, before bigint, exact boolean)
+LANGUAGE plpgsql STABLE ROWS 16
+SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    floors bigint[] := triage.floors(p_queue);
+    most CONSTANT int := 10000;
+    item record;
+    total bigint;
+    first_ms bigint;
+    last_ms bigint;
+BEGIN
+    FOR item IN SELECT * FROM unnest(p_slot, p_ready_ms, p_seq) WITH ORDINALITY
+        i (slot, ready_ms, seq, at)
+    LOOP
+        place := item.at;
+        exact := true;
+        SELECT coalesce(sum(c.ready), 0) INTO total FROM triage.counts(p_queue) c
+        WHERE c.slot = item.slot;
+        IF item.ready_ms = 9223372036854775807 THEN
+            before := total;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        SELECT count(*) INTO before FROM (
+            SELECT FROM triage.ready r
+            WHERE r.queue = p_queue AND r.slot = item.slot AND r.ready_ms >= floors[item.slot + 1]
+                AND (r.ready_ms, r.seq) < (item.ready_ms, item.seq)
+            ORDER BY r.ready_ms, r.seq LIMIT most) n;
+        IF before = most THEN
+            exact := false;
+            SELECT r.ready_ms INTO first_ms FROM triage.ready r
+            WHERE r.queue = p_queue AND r.slot = item.slot AND r.ready_ms >= floors[item.slot + 1]
+            ORDER BY r.ready_ms, r.seq LIMIT 1;
+            SELECT r.ready_ms INTO last_ms FROM triage.ready r
+            WHERE r.queue = p_queue AND r.slot = item.slot
+            ORDER BY r.ready_ms DESC, r.seq DESC LIMIT 1;
+            before := greatest(most, round(total * (least(item.ready_ms, last_ms) - first_ms)::float8
+                                           / greatest(last_ms - first_ms, 1))::bigint);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
 END $$;
 
 -- Cancels up to p_max scheduled and ready messages with seq < p_before; returns how many.
@@ -252,7 +311,7 @@ BEGIN
         INSERT INTO triage.ready
         SELECT g.seq, least(g.ready_ms, now_ms), g.born_ms, g.enqueued_ms, g.queue, 0,
             coalesce(p_to, g.slot), g.born_slot, g.kind, g.payload, g.large, g.metadata,
-            g.dedup_key, NULL, g.reason, g.escalated_ms, g.escalated_by, g.escalated_why
+            g.dedup_key, NULL, g.reason, g.escalated_ms, g.escalated_by, g.escalated_why, g.escalated_from
         FROM gone g),
     counted AS (
         INSERT INTO triage.tally (low_ms, queue, slot, dead, ready, bytes, redriven)

@@ -300,13 +300,18 @@ BEGIN
     PERFORM triage.sweep_slowly(p_max, now_ms);
 END $$;
 
--- When the next delay is over; NULL: none. Leases a server knows from its own answers, and those
--- of others it finds by sweeping now and then.
+-- When the next delay or lease ends; NULL: there is none.
 CREATE FUNCTION triage.engine_due(p_now bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    now_ms bigint := coalesce(p_now, triage.now_ms());
 BEGIN
-    RETURN (SELECT s.ready_ms FROM triage.scheduled s
-            WHERE s.ready_ms >= triage.sweep_from('delay', coalesce(p_now, triage.now_ms()))
-            ORDER BY s.ready_ms, s.seq LIMIT 1);
+    RETURN least(
+        (SELECT s.ready_ms FROM triage.scheduled s
+         WHERE s.ready_ms >= triage.sweep_from('delay', now_ms)
+         ORDER BY s.ready_ms, s.seq LIMIT 1),
+        (SELECT l.until_ms FROM triage.leased l
+         WHERE l.until_ms >= triage.sweep_from('lease', now_ms)
+         ORDER BY l.until_ms LIMIT 1));
 END $$;

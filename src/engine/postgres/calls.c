@@ -248,27 +248,44 @@ static void merge_claims(const struct call *c, struct merged *all)
     }
 }
 
-static void build_claim(struct pg *pg, struct job *job, struct call *c)
+/* One lane in each step, and all of it. */
+static bool plain(const struct merged *all)
 {
-    struct params *p = &c->params;
-    struct merged all;
-    int64_t lease_ms = c->ops[0]->claim.lease_ms;
-    merge_claims(c, &all);
-    c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
-    put_queue(p, c->queue);
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct plan_step *step = &all->steps[i];
+        if (step->lane_count != 1 || all->plans[i]->lanes[step->first_lane].until_ms != INT64_MAX)
+            return false;
+    }
+    return true;
+}
+
+static void put_slots(struct params *p, const struct merged *all)
+{
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < all->count; i++)
+        element_int(p, WIRE_INT2, all->plans[i]->lanes[all->steps[i].first_lane].slot);
+    param_array_end(p);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t i = 0; i < all->count; i++)
+        element_int(p, WIRE_INT4, all->steps[i].max);
+    param_array_end(p);
+}
+
+static void put_lanes(struct params *p, const struct merged *all)
+{
     param_array(p, WIRE_INT4_ARRAY); /* how many, by step */
-    for (uint32_t i = 0; i < all.count; i++)
-        element_int(p, WIRE_INT4, all.steps[i].max);
+    for (uint32_t i = 0; i < all->count; i++)
+        element_int(p, WIRE_INT4, all->steps[i].max);
     param_array_end(p);
     param_array(p, WIRE_INT4_ARRAY); /* the lanes, each with its step */
-    for (uint32_t i = 0; i < all.count; i++)
-        for (uint32_t k = 0; k < all.steps[i].lane_count; k++)
+    for (uint32_t i = 0; i < all->count; i++)
+        for (uint32_t k = 0; k < all->steps[i].lane_count; k++)
             element_int(p, WIRE_INT4, i + 1);
     param_array_end(p);
 #define EACH_LANE(lane)                                                                            \
-    for (uint32_t i = 0; i < all.count; i++)                                                       \
-        for (const struct plan_lane *lane = &all.plans[i]->lanes[all.steps[i].first_lane],         \
-                                    *stop = lane + all.steps[i].lane_count;                        \
+    for (uint32_t i = 0; i < all->count; i++)                                                      \
+        for (const struct plan_lane *lane = &all->plans[i]->lanes[all->steps[i].first_lane],       \
+                                    *stop = lane + all->steps[i].lane_count;                       \
              lane < stop; lane++)
     param_array(p, WIRE_INT2_ARRAY);
     EACH_LANE(lane) element_int(p, WIRE_INT2, lane->slot);
@@ -280,6 +297,22 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
     EACH_LANE(lane) element_int(p, WIRE_INT8, lane->bias_ms);
     param_array_end(p);
 #undef EACH_LANE
+}
+
+static void build_claim(struct pg *pg, struct job *job, struct call *c)
+{
+    struct params *p = &c->params;
+    struct merged all;
+    int64_t lease_ms = c->ops[0]->claim.lease_ms;
+    merge_claims(c, &all);
+    put_queue(p, c->queue);
+    if (plain(&all))
+        put_slots(p, &all);
+    else
+        put_lanes(p, &all);
+    c->sql = plain(&all) ? "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7,$8)"
+                         : "SELECT * FROM "
+                           "triage.engine_claim_lanes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
     param_int(p, WIRE_INT4, all.want);
     if (lease_ms < 0)
         param_null(p, WIRE_INT8);

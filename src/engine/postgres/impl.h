@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 #include "engine/postgres/wire.h"
 
+#include <stdatomic.h>
 #include <uv.h>
 
 #define TOKEN_BYTES 16
@@ -117,12 +118,14 @@ struct pg {
     uint32_t jobs_under_way;
     int64_t due_ms;        /* wall: the next delay or lease we know of ends */
     int64_t sweep_mono_ms; /* when to sweep anyway */
+    _Atomic bool running;  /* the shard has begun to ask: it may be woken */
     bool told;             /* by the listener: some queue has news */
     bool all_told;         /* … the list of queues has */
     struct instant now;
 };
 
 /* postgres.c */
+void pg_wake(struct pg *pg); /* any thread: engine_poll or engine_next_due_ms has news */
 struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id);
 struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint32_t version,
                               const struct queue_config *config);

@@ -375,13 +375,6 @@ static struct job *take_todo(struct link *l)
     return job;
 }
 
-static void wake(struct link *l)
-{
-    struct pg_shared *shared = l->pg->shared;
-    if (shared->wake)
-        shared->wake(shared->wake_ctx, l->pg->shard);
-}
-
 static void put_done(struct link *l, struct job *job)
 {
     job->next = NULL;
@@ -389,7 +382,7 @@ static void put_done(struct link *l, struct job *job)
     *l->done_end = job;
     l->done_end = &job->next;
     uv_mutex_unlock(&l->mutex);
-    wake(l);
+    pg_wake(l->pg);
 }
 
 static void thread_main(void *arg)
@@ -409,7 +402,7 @@ static void thread_main(void *arg)
             break;
         if (connect_now(l)) {
             log_info("postgres: connected again", "shard=%u", l->pg->shard);
-            wake(l); /* those who wait may go on */
+            pg_wake(l->pg); /* those who wait may go on */
         }
     }
     PQfinish(l->conn);

@@ -45,8 +45,8 @@ static void hear(struct listener *l, const char *payload)
 
 static void wake_all(struct listener *l)
 {
-    for (uint32_t i = 0; l->shared->wake && i < l->shared->shard_count; i++)
-        l->shared->wake(l->shared->wake_ctx, i);
+    for (uint32_t i = 0; i < l->shared->shard_count; i++)
+        pg_wake(l->shared->shards[i]);
 }
 
 static PGconn *connect_listening(struct listener *l)

@@ -19,6 +19,13 @@ static struct pg *pg_of(struct engine *e)
     return (struct pg *)e;
 }
 
+void pg_wake(struct pg *pg)
+{
+    struct pg_shared *shared = pg->shared;
+    if (shared->wake && atomic_load(&pg->running))
+        shared->wake(shared->wake_ctx, pg->shard);
+}
+
 /* Queues */
 
 struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id)
@@ -107,6 +114,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     struct pg *pg = pg_of(e);
     struct pg_queue *q = (struct pg_queue *)op->queue;
+    atomic_store(&pg->running, true);
     if (!pg->open)
         pg->open = job_new(now);
     pg->now = pg->open->now = now;
@@ -288,6 +296,7 @@ static void hear(void *ctx, uint32_t id)
 static int64_t next_due_ms(struct engine *e, struct instant now)
 {
     struct pg *pg = pg_of(e);
+    atomic_store(&pg->running, true);
     if (pg->shared->listener && listener_take(pg->shared->listener, pg->shard, hear, pg))
         pg->all_told = true;
     if (pg->told || pg->all_told)
