@@ -199,7 +199,7 @@ RETURNS TABLE (slot smallint, head_ms bigint, ready bigint, scheduled bigint, le
     dead bigint, bytes bigint, enqueued bigint, claimed bigint, acked bigint, nacked bigint,
     released bigint, lease_expired bigint, expired bigint, died bigint, deduplicated bigint,
     redelivered bigint, cancelled bigint, redriven bigint, aged bigint, late bigint,
-    escalated bigint)
+    escalated bigint, next_seq bigint)
 LANGUAGE plpgsql STABLE ROWS 16
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -213,7 +213,8 @@ BEGIN
          ORDER BY r.ready_ms, r.seq LIMIT 1),
         c.ready, c.scheduled, c.leased, c.dead, c.bytes, c.enqueued, c.claimed, c.acked, c.nacked,
         c.released, c.lease_expired, c.expired, c.died, c.deduplicated, c.redelivered, c.cancelled,
-        c.redriven, c.aged, c.late, c.escalated
+        c.redriven, c.aged, c.late, c.escalated,
+        (SELECT n.last_value + n.is_called::int FROM triage.seq n)
     FROM triage.counts(p_queue) c;
 END $$;
 

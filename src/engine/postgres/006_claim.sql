@@ -53,8 +53,10 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
-    SELECT array_agg(greatest(l.max_in_flight - coalesce(c.leased, 0), 0) ORDER BY s.slot)
-        || greatest(nullif(q.max_in_flight, 0) - coalesce(sum(c.leased), 0)::bigint, 0)
+    SELECT array_agg(CASE WHEN l.max_in_flight > 0
+                          THEN greatest(l.max_in_flight - coalesce(c.leased, 0), 0) END ORDER BY s.slot)
+        || CASE WHEN q.max_in_flight > 0
+                THEN greatest(q.max_in_flight - coalesce(sum(c.leased), 0)::bigint, 0) END
     INTO room
     FROM generate_series(0, 15) s (slot)
         LEFT JOIN triage.counts(q.id) c ON c.slot = s.slot
@@ -270,10 +272,11 @@ BEGIN
 END $$;
 
 -- The same with steps of several lanes: at most p_max[s] from the lanes whose p_step is s,
--- whichever head has the smallest (ready_ms + p_bias, seq), of messages ready by p_until.
+-- whichever head has the smallest (ready_ms + p_bias, seq), of messages ready by p_until; never more
+-- than p_room[slot + 1] of a lane, unless that is NULL.
 CREATE FUNCTION triage.engine_claim_lanes(p_queue int, p_version int, p_max int[], p_step int[],
-    p_slot smallint[], p_until bigint[], p_bias bigint[], p_want int, p_lease_ms bigint,
-    p_receipts bytea, p_now bigint DEFAULT NULL)
+    p_slot smallint[], p_until bigint[], p_bias bigint[], p_room bigint[], p_want int,
+    p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
 RETURNS SETOF triage.delivered
 LANGUAGE plpgsql ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -296,7 +299,8 @@ BEGIN
                     WHERE r.queue = p_queue AND r.slot = l.slot
                         AND r.ready_ms >= floors[l.slot + 1] AND r.ready_ms <= l.until_ms
                     ORDER BY r.ready_ms, r.seq
-                    LIMIT p_max[s] OFFSET planned[l.slot + 1]) head
+                    LIMIT least(p_max[s], greatest(p_room[l.slot + 1] - planned[l.slot + 1], 0))
+                    OFFSET planned[l.slot + 1]) head
             WHERE l.step = s
             ORDER BY head.ready_ms + l.bias_ms, head.seq LIMIT p_max[s]);
         units := units || more;

@@ -82,7 +82,14 @@ BEGIN
               i (seq, slot, ready_ms, receipt, place)) i
         CROSS JOIN LATERAL (
             SELECT CASE WHEN i.nth = 1 AND (i.seq, i.receipt) IN (SELECT * FROM unnest(done, used))
-                THEN NULL ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
+                THEN NULL
+                -- It was still there when a later item of this call was not yet dealt with.
+                WHEN i.place < (SELECT min(x.place)
+                                FROM unnest(p_seq, p_receipt) WITH ORDINALITY x (seq, receipt, place)
+                                WHERE x.seq = i.seq
+                                    AND (x.seq, x.receipt) IN (SELECT * FROM unnest(done, used)))
+                THEN 'receipt-expired'
+                ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
     ORDER BY i.place;
 END $$;
 

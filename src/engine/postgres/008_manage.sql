@@ -244,9 +244,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Cancels up to p_max scheduled and ready messages with seq < p_before; returns how many.
+-- Cancels up to p_max scheduled and ready messages with seq < p_before, which is all there are when
+-- it is NULL. Returns how many, and p_before for the next portion.
 CREATE FUNCTION triage.engine_purge(p_queue int, p_version int, p_max int, p_before bigint,
-                                    p_now bigint DEFAULT NULL) RETURNS int
+    p_now bigint DEFAULT NULL, OUT purged int, OUT before bigint)
 LANGUAGE plpgsql
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -255,19 +256,20 @@ DECLARE
     seqs bigint[];
     floors bigint[] := triage.floors(p_queue);
 BEGIN
+    before := coalesce(p_before, (SELECT n.last_value + n.is_called::int FROM triage.seq n));
     seqs := ARRAY(
         SELECT head.seq
         FROM unnest(floors) WITH ORDINALITY f (floor_ms, place)
             CROSS JOIN LATERAL (
                 SELECT r.seq FROM triage.ready r
                 WHERE r.queue = p_queue AND r.slot = f.place - 1 AND r.ready_ms >= f.floor_ms
-                    AND r.seq < p_before
+                    AND r.seq < before
                 ORDER BY r.ready_ms, r.seq LIMIT p_max FOR UPDATE SKIP LOCKED) head
         LIMIT p_max);
     seqs := seqs || ARRAY(
-        SELECT s.seq FROM triage.scheduled s WHERE s.queue = p_queue AND s.seq < p_before
+        SELECT s.seq FROM triage.scheduled s WHERE s.queue = p_queue AND s.seq < before
         ORDER BY s.seq LIMIT p_max - cardinality(seqs) FOR UPDATE SKIP LOCKED);
-    RETURN triage.end_pending(q, seqs, 'cancelled', coalesce(p_now, triage.now_ms()));
+    purged := triage.end_pending(q, seqs, 'cancelled', coalesce(p_now, triage.now_ms()));
 END $$;
 
 -- Which dead letters are meant: these, or in order up to p_max with p_after < seq < p_before.

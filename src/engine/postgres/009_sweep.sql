@@ -300,7 +300,7 @@ BEGIN
     PERFORM triage.sweep_slowly(p_max, now_ms);
 END $$;
 
--- When the next delay or lease ends; NULL: there is none.
+-- When the next delay, lease or time to live ends; NULL: there is none.
 CREATE FUNCTION triage.engine_due(p_now bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -313,5 +313,11 @@ BEGIN
          ORDER BY s.ready_ms, s.seq LIMIT 1),
         (SELECT l.until_ms FROM triage.leased l
          WHERE l.until_ms >= triage.sweep_from('lease', now_ms)
-         ORDER BY l.until_ms LIMIT 1));
+         ORDER BY l.until_ms LIMIT 1),
+        (SELECT r.expire_ms FROM triage.ready r
+         WHERE r.expire_ms >= triage.sweep_from('ttl-ready', now_ms)
+         ORDER BY r.expire_ms LIMIT 1),
+        (SELECT s.expire_ms FROM triage.scheduled s
+         WHERE s.expire_ms >= triage.sweep_from('ttl-scheduled', now_ms)
+         ORDER BY s.expire_ms LIMIT 1));
 END $$;

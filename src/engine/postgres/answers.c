@@ -178,6 +178,17 @@ static void show(struct engine_op *op, const struct row *row, struct instant now
 
 /* Verbs */
 
+/* Its delay or its time to live may be the next to end. */
+static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_item *item,
+                     struct instant now)
+{
+    int64_t ttl_ms = item->draft.ttl_ms == TTL_DEFAULT ? q->face.config.ttl_ms : item->draft.ttl_ms;
+    if (item->id.ready_ms > now.wall_ms && item->id.ready_ms < pg->due_ms)
+        pg->due_ms = item->id.ready_ms;
+    if (ttl_ms > 0 && item->enqueued_ms + ttl_ms < pg->due_ms)
+        pg->due_ms = item->enqueued_ms + ttl_ms;
+}
+
 static void answer_put(struct pg *pg, struct job *job, struct call *c)
 {
     int row = 0;
@@ -203,8 +214,7 @@ static void answer_put(struct pg *pg, struct job *job, struct call *c)
             };
             if (item->status == STATUS_OK && !item->deduplicated) {
                 draft_fini(&item->draft);
-                if (item->id.ready_ms > job->now.wall_ms && item->id.ready_ms < pg->due_ms)
-                    pg->due_ms = item->id.ready_ms;
+                note_due(pg, c->queue, item, job->now);
             }
             row++;
         }
@@ -316,8 +326,11 @@ static void answer_bulk(struct engine_op *op, struct call *c)
 {
     op->bulk.count = (uint32_t)cell_int(c->result, 0, 0);
     op->bulk.more = op->bulk.id_count == 0 && op->bulk.count > 0 && op->bulk.count >= op->bulk.max;
-    if (op->verb != ENGINE_PURGE && !cell_null(c->result, 0, 1))
-        op->bulk.cursor.seq = (uint64_t)cell_int(c->result, 0, 1);
+    uint64_t seq = (uint64_t)cell_int(c->result, 0, 1);
+    if (op->verb == ENGINE_PURGE)
+        op->bulk.before_seq = seq;
+    else if (!cell_null(c->result, 0, 1))
+        op->bulk.cursor.seq = seq;
 }
 
 /* Queues */
@@ -462,6 +475,8 @@ static void answer_view(struct call *c)
             *total += column >= 0 ? (uint64_t)cell_int(r, row, column) : 0;
         }
     }
+    if (PQntuples(r) > 0)
+        c->queue->face.next_seq = (uint64_t)cell_int(r, 0, PQfnumber(r, "next_seq"));
     pg_view_changed(c->queue);
 }
 

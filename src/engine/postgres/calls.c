@@ -122,8 +122,15 @@ static void build_put(struct pg *pg, struct job *job, struct call *c)
     put_now(pg, job, p);
 }
 
+/* The id of another queue's message is nobody's here; no message has the seq 0. */
+static int64_t seq_of(const struct pg_queue *q, const struct message_id *id)
+{
+    return id->queue == q->face.id ? (int64_t)id->seq : 0;
+}
+
 /* Ids as three arrays: seq, slot, first ready time. */
-static void put_ids(struct params *p, const struct message_id *first, size_t stride, uint32_t count)
+static void put_ids(struct params *p, const struct pg_queue *q, const struct message_id *first,
+                    size_t stride, uint32_t count)
 {
     const char *at = (const char *)first;
 #define EACH_ID(id)                                                                                \
@@ -131,7 +138,7 @@ static void put_ids(struct params *p, const struct message_id *first, size_t str
         for (const struct message_id *id = (const void *)(at + i_ * stride), *once_ = id; once_;   \
              once_ = NULL)
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_ID(id) element_int(p, WIRE_INT8, (int64_t)id->seq);
+    EACH_ID(id) element_int(p, WIRE_INT8, seq_of(q, id));
     param_array_end(p);
     param_array(p, WIRE_INT2_ARRAY);
     EACH_ID(id) element_int(p, WIRE_INT2, id->slot);
@@ -154,7 +161,7 @@ static void build_settle(struct pg *pg, struct job *job, struct call *c)
     const struct engine_op *op = c->ops[0];
     put_queue(p, c->queue);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_SETTLE(c, item) element_int(p, WIRE_INT8, (int64_t)item->id.seq);
+    EACH_SETTLE(c, item) element_int(p, WIRE_INT8, seq_of(c->queue, &item->id));
     param_array_end(p);
     param_array(p, WIRE_INT2_ARRAY);
     EACH_SETTLE(c, item) element_int(p, WIRE_INT2, item->id.slot);
@@ -193,6 +200,7 @@ struct merged {
     const struct plan *plans[PLAN_STEPS_MAX * 2]; /* whose lanes a step names */
     uint32_t count;
     uint32_t want;
+    const uint32_t *room; /* of a claim alone, by slot; or NULL */
 };
 
 static bool same_lanes(const struct plan *a, const struct plan_step *x, const struct plan *b,
@@ -228,6 +236,7 @@ static bool merge_step(struct merged *all, uint32_t from, const struct plan *pla
 static void merge_claims(const struct call *c, struct merged *all)
 {
     all->count = all->want = 0;
+    all->room = c->op_count == 1 ? c->ops[0]->claim.plan->room : NULL;
     for (uint32_t o = 0; o < c->op_count; o++) {
         const struct plan *plan = c->ops[o]->claim.plan;
         all->want += plan->want;
@@ -253,7 +262,9 @@ static bool plain(const struct merged *all)
 {
     for (uint32_t i = 0; i < all->count; i++) {
         const struct plan_step *step = &all->steps[i];
-        if (step->lane_count != 1 || all->plans[i]->lanes[step->first_lane].until_ms != INT64_MAX)
+        const struct plan_lane *lane = &all->plans[i]->lanes[step->first_lane];
+        if (step->lane_count != 1 || lane->until_ms != INT64_MAX ||
+            (all->room && all->room[lane->slot] < UINT32_MAX))
             return false;
     }
     return true;
@@ -268,6 +279,19 @@ static void put_slots(struct params *p, const struct merged *all)
     param_array(p, WIRE_INT4_ARRAY);
     for (uint32_t i = 0; i < all->count; i++)
         element_int(p, WIRE_INT4, all->steps[i].max);
+    param_array_end(p);
+}
+
+/* The configuration's own limits are kept to by the database; a plan may have others. */
+static void put_room(struct params *p, const struct merged *all)
+{
+    param_array(p, WIRE_INT8_ARRAY);
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        if (all->room && all->room[slot] < UINT32_MAX)
+            element_int(p, WIRE_INT8, all->room[slot]);
+        else
+            element_null(p);
+    }
     param_array_end(p);
 }
 
@@ -297,6 +321,7 @@ static void put_lanes(struct params *p, const struct merged *all)
     EACH_LANE(lane) element_int(p, WIRE_INT8, lane->bias_ms);
     param_array_end(p);
 #undef EACH_LANE
+    put_room(p, all);
 }
 
 static void build_claim(struct pg *pg, struct job *job, struct call *c)
@@ -312,7 +337,7 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
         put_lanes(p, &all);
     c->sql = plain(&all) ? "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7,$8)"
                          : "SELECT * FROM "
-                           "triage.engine_claim_lanes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+                           "triage.engine_claim_lanes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)";
     param_int(p, WIRE_INT4, all.want);
     if (lease_ms < 0)
         param_null(p, WIRE_INT8);
@@ -327,17 +352,23 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
 
 /* One op, one call. */
 
-static void put_id(struct params *p, const struct message_id *id)
+static void put_id(struct params *p, const struct pg_queue *q, const struct message_id *id)
 {
-    param_int(p, WIRE_INT8, (int64_t)id->seq);
+    param_int(p, WIRE_INT8, seq_of(q, id));
     param_int(p, WIRE_INT2, id->slot);
     param_int(p, WIRE_INT8, id->ready_ms);
+}
+
+static int64_t seq_limit(uint64_t seq)
+{
+    return seq > INT64_MAX ? INT64_MAX : (int64_t)seq;
 }
 
 static void put_selection(struct params *p, const struct engine_op *op)
 {
     if (op->bulk.id_count > 0) {
-        put_ids(p, op->bulk.ids, sizeof(op->bulk.ids[0]), op->bulk.id_count);
+        put_ids(p, (const struct pg_queue *)op->queue, op->bulk.ids, sizeof(op->bulk.ids[0]),
+                op->bulk.id_count);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
         param_null(p, WIRE_INT2_ARRAY);
@@ -345,7 +376,7 @@ static void put_selection(struct params *p, const struct engine_op *op)
     }
     param_int(p, WIRE_INT4, op->bulk.max);
     param_int(p, WIRE_INT8, (int64_t)op->bulk.cursor.seq);
-    param_int(p, WIRE_INT8, (int64_t)op->bulk.before_seq);
+    param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
 }
 
 static void build_move(struct call *c, const struct engine_op *op)
@@ -354,7 +385,7 @@ static void build_move(struct call *c, const struct engine_op *op)
     const struct move_note *note = &op->move.note;
     c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
     put_queue(p, c->queue);
-    put_ids(p, &op->move.items->id, sizeof(op->move.items[0]), op->move.count);
+    put_ids(p, c->queue, &op->move.items->id, sizeof(op->move.items[0]), op->move.count);
     param_int(p, WIRE_INT2, op->move.slot);
     param_bytes(p, WIRE_TEXT, note->actor, note->actor_len);
     param_bytes(p, WIRE_TEXT, note->reason, note->reason_len);
@@ -375,8 +406,7 @@ static void build_count(struct call *c, const struct engine_op *op)
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
     for (uint32_t i = 0; i < op->count.count; i++) {
-        uint64_t seq = op->count.items[i].seq;
-        element_int(p, WIRE_INT8, seq > INT64_MAX ? INT64_MAX : (int64_t)seq);
+        element_int(p, WIRE_INT8, seq_limit(op->count.items[i].seq));
     }
     param_array_end(p);
 }
@@ -433,13 +463,13 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
     case ENGINE_CANCEL:
         c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
         put_queue(p, c->queue);
-        put_id(p, &op->one.id);
+        put_id(p, c->queue, &op->one.id);
         put_now(pg, job, p);
         break;
     case ENGINE_GET:
         c->sql = "SELECT 0, * FROM triage.engine_get($1,$2,$3,$4)";
         param_int(p, WIRE_INT4, c->queue->face.id);
-        put_id(p, &op->one.id);
+        put_id(p, c->queue, &op->one.id);
         break;
     case ENGINE_MOVE:
         build_move(c, op);
@@ -449,10 +479,13 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         build_count(c, op);
         break;
     case ENGINE_PURGE:
-        c->sql = "SELECT triage.engine_purge($1,$2,$3,$4,$5)";
+        c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
         put_queue(p, c->queue);
         param_int(p, WIRE_INT4, op->bulk.max);
-        param_int(p, WIRE_INT8, (int64_t)op->bulk.before_seq);
+        if (op->bulk.before_seq == c->queue->face.next_seq)
+            param_null(p, WIRE_INT8); /* all there are, which others may have added to */
+        else
+            param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
         put_now(pg, job, p);
         break;
     case ENGINE_LIST:

@@ -42,7 +42,7 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
     q->face.id = id;
     q->face.version = version;
     q->face.config = *config;
-    q->face.next_seq = 1ULL << 48;
+    q->face.next_seq = 1;
     map_put(&pg->queues, q->face.name, strlen(q->face.name), q);
     map_put(&pg->by_id, (const char *)&q->face.id, sizeof(q->face.id), q);
     return q;
@@ -453,6 +453,7 @@ enum status postgres_open(const struct engine_options *options, uint32_t shard_c
         free_shared(shared);
         return status;
     }
-    shared->listener = listener_open(shared);
+    if (!shared->invented_time)
+        shared->listener = listener_open(shared);
     return STATUS_OK;
 }
