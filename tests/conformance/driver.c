@@ -211,6 +211,11 @@ void jump_wall(int64_t ms)
     let_time_pass(ms, 0);
 }
 
+bool own_clocks(void)
+{
+    return !engine_has(d.rig.engine, ENGINE_SHARED);
+}
+
 void restart(void)
 {
     if (!rig_durable(&d.rig))

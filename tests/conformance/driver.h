@@ -84,6 +84,10 @@ int slot_of(const char *name, int rank);
 struct put_item put_spec(const char *q, struct spec s);
 struct message_id put(const char *q, const char *payload, int rank);
 void put_many(const char *q, uint32_t count, int rank); /* payloads m0, m1 … */
+/* An engine that several machines share goes by its server's clock alone: nothing here can set that
+ * back, or let it run without the other. */
+bool own_clocks(void);
+
 uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms);
 struct plan plan_from(const char *q, int rank, uint32_t want); /* one level, no limits */
 uint32_t claim(const char *q, uint32_t n); /* by the policy, all ranks, the queue's own lease */

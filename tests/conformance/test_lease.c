@@ -38,6 +38,8 @@ static void a_leased_message_is_nobody_elses(void **state)
 static void a_lease_runs_out_on_the_monotonic_clock(void **state)
 {
     (void)state;
+    if (!own_clocks())
+        return;
     make();
     put(Q, "a", 1);
     struct shown a = claim_one(Q);

@@ -232,7 +232,7 @@ DECLARE
     found int := 0;
     round record;
 BEGIN
-    IF room IS NOT NULL THEN
+    IF room IS NOT NULL AND units IS NOT NULL THEN
         SELECT * INTO units, steps FROM triage.units_within(units, steps, room);
     END IF;
     WHILE at <= coalesce(cardinality(units), 0) AND found < p_want LOOP
@@ -299,7 +299,8 @@ BEGIN
                     WHERE r.queue = p_queue AND r.slot = l.slot
                         AND r.ready_ms >= floors[l.slot + 1] AND r.ready_ms <= l.until_ms
                     ORDER BY r.ready_ms, r.seq
-                    LIMIT least(p_max[s], greatest(p_room[l.slot + 1] - planned[l.slot + 1], 0))
+                    LIMIT least(p_max[s], CASE WHEN p_room[l.slot + 1] IS NOT NULL THEN
+                        greatest(p_room[l.slot + 1] - planned[l.slot + 1], 0) END)
                     OFFSET planned[l.slot + 1]) head
             WHERE l.step = s
             ORDER BY head.ready_ms + l.bias_ms, head.seq LIMIT p_max[s]);

@@ -344,7 +344,8 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
     else
         param_int(p, WIRE_INT8, lease_ms);
     uint8_t *receipts = mem_alloc((size_t)all.want * RECEIPT_BYTES);
-    random_bytes(receipts, (size_t)all.want * RECEIPT_BYTES);
+    for (uint32_t i = 0; i < all.want; i++)
+        random_bytes(receipts + (size_t)i * RECEIPT_BYTES, RECEIPT_BYTES);
     param_bytes(p, WIRE_BYTEA, receipts, (size_t)all.want * RECEIPT_BYTES);
     free(receipts);
     put_now(pg, job, p);
