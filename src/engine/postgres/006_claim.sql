@@ -53,12 +53,14 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
-    SELECT array_agg(greatest(l.max_in_flight - coalesce(c.leased, 0), 0) ORDER BY slot)
-        || greatest(nullif(q.max_in_flight, 0) - sum(c.leased)::bigint, 0)
+    SELECT array_agg(CASE WHEN l.slot IS NOT NULL
+                     THEN greatest(l.max_in_flight - coalesce(c.leased, 0), 0) END ORDER BY lane)
+        || CASE WHEN q.max_in_flight > 0
+           THEN greatest(q.max_in_flight - coalesce(sum(c.leased), 0), 0)::bigint END
     INTO room
-    FROM generate_series(0, 15) slot
-        LEFT JOIN triage.counts(q.id) c USING (slot)
-        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = slot AND l.max_in_flight > 0;
+    FROM generate_series(0, 15) lane
+        LEFT JOIN triage.counts(q.id) c ON c.slot = lane
+        LEFT JOIN triage.level l ON l.queue = q.id AND l.slot = lane AND l.max_in_flight > 0;
     RETURN room;
 END $$;
 

@@ -9,7 +9,9 @@
 CREATE FUNCTION triage.sweep_from(p_kind text, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT CASE WHEN s.full_ms > p_now - 60000 THEN s.floor_ms ELSE -140737488355328 END
+    -- Also from the beginning when the clock was set back.
+    RETURN (SELECT CASE WHEN s.full_ms > p_now - 60000 AND s.floor_ms < p_now THEN s.floor_ms
+                ELSE -140737488355328 END
             FROM triage.sweeping s WHERE s.kind = p_kind);
 END $$;
 
