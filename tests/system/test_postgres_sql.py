@@ -1018,3 +1018,16 @@ def test_bloat_is_visible(q):
     rows = {r["name"]: r for r in q.records("SELECT * FROM triage.bloat")}
     assert {"ready", "leased", "tally"} <= set(rows)
     assert rows["ready"]["index_bytes"] > 0
+
+
+def test_work_and_its_acknowledgement_commit_together(q, make):
+    other = make(like=q)
+    q.put("once")
+    for end, left in (("ROLLBACK", 1), ("COMMIT", 0)):
+        q.run("BEGIN")
+        m = q.claim()[0]
+        assert m["attempt"] == 1
+        assert other.claim() == []
+        q.ack(m)
+        q.run(end)
+        assert q.stats()["ready"] == left

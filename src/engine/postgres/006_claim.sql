@@ -49,7 +49,8 @@ DECLARE
     room bigint[];
 BEGIN
     IF q.max_in_flight = 0
-        AND NOT EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
+        AND NOT EXISTS (SELECT FROM triage.level l
+                        WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
@@ -80,7 +81,8 @@ DECLARE
     keyed bigint[];
     keys bytea[];
 BEGIN
-    units := ARRAY(SELECT u.at FROM unnest(p_unit) WITH ORDINALITY u (slot, at) ORDER BY u.slot, u.at);
+    units := ARRAY(SELECT u.at FROM unnest(p_unit) WITH ORDINALITY u (slot, at)
+                   ORDER BY u.slot, u.at);
     first := ARRAY(SELECT count(u) FROM generate_series(0, 15) slot
                        LEFT JOIN unnest(p_unit) u ON u < slot GROUP BY slot ORDER BY slot);
     WITH taken AS (
@@ -101,7 +103,8 @@ BEGIN
             + row_number() OVER (PARTITION BY t.slot ORDER BY t.ready_ms, t.seq)] AS at
         FROM taken t WHERE NOT t.late),
     placed AS MATERIALIZED (
-        SELECT n.*, p_place + (row_number() OVER (ORDER BY n.at))::int AS place, p_step[n.at] AS step
+        SELECT n.*, p_place + (row_number() OVER (ORDER BY n.at))::int AS place,
+            p_step[n.at] AS step
         FROM nth n),
     leased AS (
         INSERT INTO triage.leased
@@ -113,14 +116,14 @@ BEGIN
     dead AS (
         INSERT INTO triage.dead
         SELECT t.seq, t.ready_ms, t.born_ms, t.enqueued_ms, t.queue, t.attempts, t.slot,
-            t.born_slot, t.kind, t.payload, t.large, t.metadata, t.dedup_key, t.expire_ms, 'expired',
-            t.escalated_ms, t.escalated_by, t.escalated_why, p_now
+            t.born_slot, t.kind, t.payload, t.large, t.metadata, t.dedup_key, t.expire_ms,
+            'expired', t.escalated_ms, t.escalated_by, t.escalated_why, p_now
         FROM taken t WHERE t.late AND q.expired = 'dead'),
     counted AS (
         INSERT INTO triage.tally (queue, slot, ready, leased, bytes, claimed, redelivered, dead,
             died, expired)
         SELECT q.id, t.slot, -count(*), count(*) FILTER (WHERE NOT t.late),
-            -sum(coalesce(t.large, octet_length(t.payload)) + coalesce(octet_length(t.metadata), 0)),
+            -sum(triage.size_of(t.large, t.payload, t.metadata)),
             count(*) FILTER (WHERE NOT t.late),
             nullif(count(*) FILTER (WHERE NOT t.late AND t.attempts > 0), 0),
             nullif(count(*) FILTER (WHERE t.late AND q.expired = 'dead'), 0),

@@ -134,8 +134,8 @@ BEGIN
     scheduled AS (
         INSERT INTO triage.scheduled
         SELECT f.seq, p_now + f.delay_ms, f.born_ms, f.enqueued_ms, f.queue, f.attempts_left,
-            f.slot, f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms, f.why,
-            f.escalated_ms, f.escalated_by, f.escalated_why
+            f.slot, f.born_slot, f.kind, f.payload, f.large, f.metadata, f.dedup_key, f.expire_ms,
+            f.why, f.escalated_ms, f.escalated_by, f.escalated_why
         FROM fate f WHERE f.state = 'scheduled'),
     dead AS (
         INSERT INTO triage.dead
@@ -149,7 +149,7 @@ BEGIN
         SELECT min(f.ready_ms) FILTER (WHERE f.state = 'ready'), q.id, f.slot, -count(*),
             count(*) FILTER (WHERE f.state = 'ready'),
             count(*) FILTER (WHERE f.state = 'scheduled'),
-            sum(coalesce(f.large, octet_length(f.payload)) + coalesce(octet_length(f.metadata), 0))
+            sum(triage.size_of(f.large, f.payload, f.metadata))
                 FILTER (WHERE f.state IN ('ready', 'scheduled')),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),

@@ -84,15 +84,15 @@ BEGIN
     dead AS (
         INSERT INTO triage.dead
         SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
-            g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, 'expired',
-            g.escalated_ms, g.escalated_by, g.escalated_why, p_now
+            g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms,
+            'expired', g.escalated_ms, g.escalated_by, g.escalated_why, p_now
         FROM gone g WHERE p_fate = 'dead'),
     counted AS (
         INSERT INTO triage.tally (queue, slot, ready, scheduled, bytes, dead, died, expired,
             cancelled)
         SELECT q.id, g.slot, -count(*) FILTER (WHERE g.was_ready),
             -count(*) FILTER (WHERE NOT g.was_ready),
-            -sum(coalesce(g.large, octet_length(g.payload)) + coalesce(octet_length(g.metadata), 0)),
+            -sum(triage.size_of(g.large, g.payload, g.metadata)),
             CASE p_fate WHEN 'dead' THEN count(*) END, CASE p_fate WHEN 'dead' THEN count(*) END,
             CASE p_fate WHEN 'expired' THEN count(*) END,
             CASE p_fate WHEN 'cancelled' THEN count(*) END
@@ -140,7 +140,7 @@ DECLARE
 BEGIN
     WITH old AS MATERIALIZED (
         SELECT r.seq, r.slot, r.ready_ms,
-            coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
+            triage.size_of(r.large, r.payload, r.metadata) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.ready m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
@@ -158,7 +158,7 @@ BEGIN
     SELECT array_agg(old.seq) INTO was_ready FROM old;
     WITH old AS MATERIALIZED (
         SELECT r.seq, r.slot,
-            coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
+            triage.size_of(r.large, r.payload, r.metadata) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.scheduled m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
@@ -259,7 +259,7 @@ BEGIN
         SELECT NULL, p_queue, g.slot, -count(*), NULL, NULL, NULL FROM gone g GROUP BY g.slot
         UNION ALL
         SELECT min(least(g.ready_ms, now_ms)), p_queue, coalesce(p_to, g.slot), NULL, count(*),
-            sum(coalesce(g.large, octet_length(g.payload)) + coalesce(octet_length(g.metadata), 0)),
+            sum(triage.size_of(g.large, g.payload, g.metadata)),
             count(*)
         FROM gone g GROUP BY coalesce(p_to, g.slot))
     SELECT count(*), max(g.seq) INTO redriven, last_seq FROM gone g;

@@ -112,12 +112,14 @@ BEGIN
         SELECT d.queue, array_agg(d.seq) AS seqs
         FROM (SELECT r.* FROM (
                   SELECT m.queue, m.seq FROM triage.ready m
-                  WHERE p_kind = 'ttl-ready' AND m.expire_ms <= p_now AND m.expire_ms >= start_ms
+                  WHERE p_kind = 'ttl-ready' AND m.expire_ms <= p_now
+                      AND m.expire_ms >= start_ms
                   ORDER BY m.expire_ms LIMIT p_max FOR UPDATE SKIP LOCKED) r
               UNION ALL
               SELECT s.* FROM (
                   SELECT m.queue, m.seq FROM triage.scheduled m
-                  WHERE p_kind = 'ttl-scheduled' AND m.expire_ms <= p_now AND m.expire_ms >= start_ms
+                  WHERE p_kind = 'ttl-scheduled' AND m.expire_ms <= p_now
+                      AND m.expire_ms >= start_ms
                   ORDER BY m.expire_ms LIMIT p_max FOR UPDATE SKIP LOCKED) s) d
         GROUP BY d.queue ORDER BY d.queue
     LOOP
