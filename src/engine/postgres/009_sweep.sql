@@ -22,10 +22,10 @@ DECLARE
     is_full boolean := p_from = -140737488355328;
 BEGIN
     PERFORM FROM triage.sweeping s
-    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - 6000)
+    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - s.slack_ms - 1000)
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        UPDATE triage.sweeping SET floor_ms = p_now - 5000,
+        UPDATE triage.sweeping SET floor_ms = p_now - slack_ms,
             full_ms = CASE WHEN is_full THEN p_now ELSE full_ms END
         WHERE kind = p_kind;
     END IF;

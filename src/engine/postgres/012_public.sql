@@ -97,7 +97,7 @@ CREATE FUNCTION triage.sweep_by_the_way(p_now bigint, p_always boolean) RETURNS 
 LANGUAGE plpgsql AS $$
 BEGIN
     IF p_always
-        OR (SELECT s.floor_ms < p_now - 7000 FROM triage.sweeping s WHERE s.kind = 'lease')
+        OR (SELECT s.floor_ms < p_now - s.slack_ms - 2000 FROM triage.sweeping s WHERE s.kind = 'lease')
         AND coalesce(nullif(current_setting('triage.swept_ms', true), '')::bigint, 0)
             < p_now - 1000 THEN
         PERFORM set_config('triage.swept_ms', p_now::text, false);
