@@ -168,12 +168,16 @@ CREATE TABLE triage.lane (
 -- late, and for that the next full pass looks.
 CREATE TABLE triage.sweeping (
     kind text PRIMARY KEY,
+    slack_ms bigint NOT NULL, -- how far back a pass begins
     floor_ms bigint NOT NULL,
-    full_ms bigint NOT NULL
+    full_ms bigint NOT NULL -- when the last full pass was
 ) WITH (fillfactor = 20);
+-- A lease is mostly longer than the transaction that grants it, so that hardly any is over before
+-- it can be seen. A short delay may well be.
 INSERT INTO triage.sweeping
-SELECT kind, -140737488355328, 0
-FROM unnest(ARRAY['lease', 'delay', 'ttl-ready', 'ttl-scheduled', 'dedup']) kind;
+SELECT kind, slack_ms, -140737488355328, 0
+FROM (VALUES ('lease', 1000), ('delay', 60000), ('ttl-ready', 5000), ('ttl-scheduled', 5000),
+             ('dedup', 1000)) k (kind, slack_ms);
 
 -- Which servers have consumers waiting for which queue. Nobody is notified otherwise: a commit
 -- that notifies waits for every other one that does.

@@ -1,4 +1,4 @@
--- Message ids and receipts as the HTTP interface spells them, and the clock.
+-- Message ids and receipts as the HTTP interface spells them, the clock, sizes.
 --
 -- An id is 17 bytes, big endian: queue 4, slot 1, first ready time + 2^47 6, seq 6. A receipt is
 -- 16 random bytes. Both are written in base 32, eight letters for five bytes, so all of this goes
@@ -35,8 +35,8 @@ RETURN substr('0123456789abcdefghjkmnpqrstvwxyz', ((block >> 35) & 31)::int + 1,
 -- Missing letters at the end count as zeros.
 CREATE FUNCTION triage.block_parse(letters text) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN (SELECT sum((strpos('0123456789abcdefghjkmnpqrstvwxyz',
-                           substr(rpad(letters, 8, '0'), i, 1)) - 1)::bigint << (40 - 5 * i))::bigint
+RETURN (SELECT sum((strpos('0123456789abcdefghjkmnpqrstvwxyz', substr(rpad(letters, 8, '0'), i, 1))
+                    - 1)::bigint << (40 - 5 * i))::bigint
         FROM generate_series(1, 8) i);
 
 CREATE FUNCTION triage.id_format(queue int, slot smallint, ready_ms bigint, seq bigint)
@@ -93,6 +93,11 @@ RETURN CASE WHEN receipt ~ '^rh_[0-9a-hjkmnp-tv-z]{26}$' AND right(receipt, 1) ~
         || lpad(to_hex(triage.block_parse(substr(receipt, 20, 8))), 10, '0')
         || left(lpad(to_hex(triage.block_parse(substr(receipt, 28, 2))), 10, '0'), 2), 'hex')
     END;
+
+-- What limits and statistics count: bytes of payload and metadata.
+CREATE FUNCTION triage.size_of(large int, payload bytea, metadata text) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(large, octet_length(payload)) + coalesce(octet_length(metadata), 0);
 
 -- Sixteen random bytes for each of n receipts. A random UUID has six bits that are not, hence the
 -- digest of two.

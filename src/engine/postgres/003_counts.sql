@@ -20,8 +20,8 @@
 -- to turn around: it would rather walk a table that looks empty than look up a hundred keys in it,
 -- and no statistics tell it how many dead rows there are.)
 
--- Whose tallies a summing up by this transaction cannot see although they are before its end: those
--- under way, and what it may itself still add.
+-- Whose tallies a summing up by this transaction cannot see although they are before its end:
+-- those under way, and what it may itself still add.
 CREATE FUNCTION triage.running(p_seen pg_snapshot) RETURNS xid8[]
 LANGUAGE sql VOLATILE
 RETURN ARRAY(SELECT tx

@@ -32,13 +32,14 @@ BEGIN
         FROM triage.counts(q.id) c;
     END IF;
     FOR item IN
-        SELECT * FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_key, p_ready_ms, p_delay_ms,
-                             p_ttl_ms)
-            WITH ORDINALITY i (slot, payload, kind, metadata, key, ready_ms, delay_ms, ttl_ms, place)
+        SELECT *
+        FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_key, p_ready_ms, p_delay_ms, p_ttl_ms)
+            WITH ORDINALITY
+            i (slot, payload, kind, metadata, key, ready_ms, delay_ms, ttl_ms, place)
     LOOP
         put := (item.place, NULL, item.slot,
                 coalesce(item.ready_ms, p_now + coalesce(item.delay_ms, 0)), NULL, p_now, false);
-        size := octet_length(item.payload) + coalesce(octet_length(item.metadata), 0);
+        size := triage.size_of(NULL, item.payload, item.metadata);
         hit := NULL;
         IF item.key IS NOT NULL THEN
             SELECT * INTO hit FROM triage.dedup d
@@ -114,7 +115,7 @@ BEGIN
     END IF;
     INSERT INTO triage.tally (low_ms, queue, slot, ready, scheduled, bytes, enqueued)
     VALUES (CASE WHEN is_ready THEN put.ready_ms END, q.id, put.slot, is_ready::int,
-            (NOT is_ready)::int, octet_length(p_payload) + coalesce(octet_length(p_metadata), 0), 1);
+            (NOT is_ready)::int, triage.size_of(NULL, p_payload, p_metadata), 1);
 END $$;
 
 -- Stores the items of the arrays. ready_ms NULL: delay_ms from now. ttl_ms NULL: the queue's own;
@@ -139,7 +140,8 @@ BEGIN
                 coalesce(i.ready_ms, now_ms + coalesce(i.delay_ms, 0)) AS ready_ms,
                 now_ms + nullif(coalesce(i.ttl_ms, q.ttl_ms), 0) AS expire_ms
             FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_ready_ms, p_delay_ms, p_ttl_ms)
-                WITH ORDINALITY i (slot, payload, kind, metadata, ready_ms, delay_ms, ttl_ms, place)),
+                WITH ORDINALITY
+                i (slot, payload, kind, metadata, ready_ms, delay_ms, ttl_ms, place)),
         large AS (
             INSERT INTO triage.body (seq, payload)
             SELECT i.seq, i.payload FROM item i WHERE i.large IS NOT NULL),
@@ -150,8 +152,8 @@ BEGIN
                 CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
             FROM item i WHERE i.ready_ms <= now_ms),
         later AS (
-            INSERT INTO triage.scheduled (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-                born_slot, kind, payload, large, metadata, expire_ms)
+            INSERT INTO triage.scheduled (seq, ready_ms, born_ms, enqueued_ms, queue, attempts,
+                slot, born_slot, kind, payload, large, metadata, expire_ms)
             SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, q.id, 0, i.slot, i.slot, i.kind,
                 CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
             FROM item i WHERE i.ready_ms > now_ms),
@@ -160,7 +162,7 @@ BEGIN
             SELECT min(i.ready_ms) FILTER (WHERE i.ready_ms <= now_ms), q.id, i.slot,
                 count(*) FILTER (WHERE i.ready_ms <= now_ms),
                 count(*) FILTER (WHERE i.ready_ms > now_ms),
-                sum(octet_length(i.payload) + coalesce(octet_length(i.metadata), 0)), count(*)
+                sum(triage.size_of(NULL, i.payload, i.metadata)), count(*)
             FROM item i GROUP BY i.slot)
         SELECT i.place::int, NULL::text, i.slot, i.ready_ms, i.seq, now_ms, false FROM item i;
     ELSE

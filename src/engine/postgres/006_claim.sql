@@ -49,7 +49,8 @@ DECLARE
     room bigint[];
 BEGIN
     IF q.max_in_flight = 0
-        AND NOT EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
+        AND NOT EXISTS (SELECT FROM triage.level l
+                        WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
         RETURN NULL;
     END IF;
     PERFORM pg_advisory_xact_lock(7423, q.id);
@@ -132,7 +133,8 @@ DECLARE
     keyed bigint[];
     keys bytea[];
 BEGIN
-    units := ARRAY(SELECT u.at FROM unnest(p_unit) WITH ORDINALITY u (slot, at) ORDER BY u.slot, u.at);
+    units := ARRAY(SELECT u.at FROM unnest(p_unit) WITH ORDINALITY u (slot, at)
+                   ORDER BY u.slot, u.at);
     first := ARRAY(SELECT count(u) FROM generate_series(0, 15) slot
                        LEFT JOIN unnest(p_unit) u ON u < slot GROUP BY slot ORDER BY slot);
     WITH taken AS (
@@ -153,14 +155,15 @@ BEGIN
             + row_number() OVER (PARTITION BY t.slot ORDER BY t.ready_ms, t.seq)] AS at
         FROM taken t WHERE NOT t.late),
     placed AS MATERIALIZED (
-        SELECT n.*, p_place + (row_number() OVER (ORDER BY n.at))::int AS place, p_step[n.at] AS step
+        SELECT n.*, p_place + (row_number() OVER (ORDER BY n.at))::int AS place,
+            p_step[n.at] AS step
         FROM nth n),
     leased AS (
         INSERT INTO triage.leased
         SELECT p.seq, p.ready_ms, p.born_ms, p.enqueued_ms, p.queue, p.attempts + 1, p.slot,
             p.born_slot, p.kind, p.payload, p.large, p.metadata, p.dedup_key, p.expire_ms, p.reason,
-            p.escalated_ms, p.escalated_by, p.escalated_why, p.escalated_from, p_now + p_lease_ms, p_lease_ms,
-            substr(p_receipts, 16 * p.place - 15, 16)
+            p.escalated_ms, p.escalated_by, p.escalated_why, p.escalated_from,
+            p_now + p_lease_ms, p_lease_ms, substr(p_receipts, 16 * p.place - 15, 16)
         FROM placed p),
     dead AS (
         INSERT INTO triage.dead
@@ -172,7 +175,7 @@ BEGIN
         INSERT INTO triage.tally (queue, slot, ready, leased, bytes, claimed, redelivered, dead,
             died, expired, aged, late)
         SELECT q.id, t.slot, -count(*), count(*) FILTER (WHERE NOT t.late),
-            -sum(coalesce(t.large, octet_length(t.payload)) + coalesce(octet_length(t.metadata), 0)),
+            -sum(triage.size_of(t.large, t.payload, t.metadata)),
             count(*) FILTER (WHERE NOT t.late),
             nullif(count(*) FILTER (WHERE NOT t.late AND t.attempts > 0), 0),
             nullif(count(*) FILTER (WHERE t.late AND q.expired = 'dead'), 0),

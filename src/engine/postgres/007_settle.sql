@@ -156,7 +156,7 @@ BEGIN
         SELECT min(f.ready_ms) FILTER (WHERE f.state = 'ready'), q.id, f.slot, -count(*),
             count(*) FILTER (WHERE f.state = 'ready'),
             count(*) FILTER (WHERE f.state = 'scheduled'),
-            sum(coalesce(f.large, octet_length(f.payload)) + coalesce(octet_length(f.metadata), 0))
+            sum(triage.size_of(f.large, f.payload, f.metadata))
                 FILTER (WHERE f.state IN ('ready', 'scheduled')),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),
             nullif(count(*) FILTER (WHERE f.state = 'dead'), 0),

@@ -7,11 +7,13 @@ CREATE VIEW triage.everything AS
     UNION ALL SELECT 'leased', m.*, NULL FROM triage.leased m
     UNION ALL SELECT 'dead', m.seq, m.ready_ms, m.born_ms, m.enqueued_ms, m.queue, m.attempts,
         m.slot, m.born_slot, m.kind, m.payload, m.large, m.metadata, m.dedup_key, m.expire_ms,
-        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from, NULL, NULL, NULL, m.ended_ms
+        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from,
+        NULL, NULL, NULL, m.ended_ms
         FROM triage.dead m
     UNION ALL SELECT 'done', m.seq, m.ready_ms, m.born_ms, m.enqueued_ms, m.queue, m.attempts,
         m.slot, m.born_slot, m.kind, m.payload, m.large, m.metadata, m.dedup_key, m.expire_ms,
-        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from, NULL, NULL, NULL, m.ended_ms
+        m.reason, m.escalated_ms, m.escalated_by, m.escalated_why, m.escalated_from,
+        NULL, NULL, NULL, m.ended_ms
         FROM triage.history m;
 
 -- The message with this id in whatever state, payload and all; no row when there is none.
@@ -92,7 +94,7 @@ BEGIN
             cancelled)
         SELECT q.id, g.slot, -count(*) FILTER (WHERE g.was_ready),
             -count(*) FILTER (WHERE NOT g.was_ready),
-            -sum(coalesce(g.large, octet_length(g.payload)) + coalesce(octet_length(g.metadata), 0)),
+            -sum(triage.size_of(g.large, g.payload, g.metadata)),
             CASE p_fate WHEN 'dead' THEN count(*) END, CASE p_fate WHEN 'dead' THEN count(*) END,
             CASE p_fate WHEN 'expired' THEN count(*) END,
             CASE p_fate WHEN 'cancelled' THEN count(*) END
@@ -143,7 +145,7 @@ DECLARE
 BEGIN
     WITH old AS MATERIALIZED (
         SELECT DISTINCT ON (r.seq) r.seq, r.slot, r.ready_ms,
-            coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
+            triage.size_of(r.large, r.payload, r.metadata) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.ready m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
@@ -163,7 +165,7 @@ BEGIN
     INTO was_ready, slots FROM old;
     WITH old AS MATERIALIZED (
         SELECT DISTINCT ON (r.seq) r.seq, r.slot,
-            coalesce(r.large, octet_length(r.payload)) + coalesce(octet_length(r.metadata), 0) AS size
+            triage.size_of(r.large, r.payload, r.metadata) AS size
         FROM unnest(p_seq, p_slot, p_ready_ms) i (seq, slot, ready_ms)
             CROSS JOIN LATERAL (
                 SELECT * FROM triage.scheduled m WHERE m.seq = i.seq OFFSET 0 FOR UPDATE) r
@@ -320,7 +322,7 @@ BEGIN
         SELECT NULL, p_queue, g.slot, -count(*), NULL, NULL, NULL FROM gone g GROUP BY g.slot
         UNION ALL
         SELECT min(least(g.ready_ms, now_ms)), p_queue, coalesce(p_to, g.slot), NULL, count(*),
-            sum(coalesce(g.large, octet_length(g.payload)) + coalesce(octet_length(g.metadata), 0)),
+            sum(triage.size_of(g.large, g.payload, g.metadata)),
             count(*)
         FROM gone g GROUP BY coalesce(p_to, g.slot))
     SELECT count(*), max(g.seq) INTO redriven, last_seq FROM gone g;

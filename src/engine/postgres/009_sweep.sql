@@ -9,7 +9,9 @@
 CREATE FUNCTION triage.sweep_from(p_kind text, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT CASE WHEN s.full_ms > p_now - 60000 THEN s.floor_ms ELSE -140737488355328 END
+    -- Also from the beginning when the clock was set back.
+    RETURN (SELECT CASE WHEN s.full_ms > p_now - 60000 AND s.floor_ms < p_now THEN s.floor_ms
+                ELSE -140737488355328 END
             FROM triage.sweeping s WHERE s.kind = p_kind);
 END $$;
 
@@ -20,10 +22,10 @@ DECLARE
     is_full boolean := p_from = -140737488355328;
 BEGIN
     PERFORM FROM triage.sweeping s
-    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - 6000)
+    WHERE s.kind = p_kind AND (is_full OR s.floor_ms < p_now - s.slack_ms - 1000)
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        UPDATE triage.sweeping SET floor_ms = p_now - 5000,
+        UPDATE triage.sweeping SET floor_ms = p_now - slack_ms,
             full_ms = CASE WHEN is_full THEN p_now ELSE full_ms END
         WHERE kind = p_kind;
     END IF;
@@ -110,12 +112,14 @@ BEGIN
         SELECT d.queue, array_agg(d.seq) AS seqs
         FROM (SELECT r.* FROM (
                   SELECT m.queue, m.seq FROM triage.ready m
-                  WHERE p_kind = 'ttl-ready' AND m.expire_ms <= p_now AND m.expire_ms >= start_ms
+                  WHERE p_kind = 'ttl-ready' AND m.expire_ms <= p_now
+                      AND m.expire_ms >= start_ms
                   ORDER BY m.expire_ms LIMIT p_max FOR UPDATE SKIP LOCKED) r
               UNION ALL
               SELECT s.* FROM (
                   SELECT m.queue, m.seq FROM triage.scheduled m
-                  WHERE p_kind = 'ttl-scheduled' AND m.expire_ms <= p_now AND m.expire_ms >= start_ms
+                  WHERE p_kind = 'ttl-scheduled' AND m.expire_ms <= p_now
+                      AND m.expire_ms >= start_ms
                   ORDER BY m.expire_ms LIMIT p_max FOR UPDATE SKIP LOCKED) s) d
         GROUP BY d.queue ORDER BY d.queue
     LOOP

@@ -107,9 +107,9 @@ DECLARE
     rank int;
 BEGIN
     SELECT key INTO unknown FROM (
-        SELECT key, 'profile levels policy default_priority visibility_timeout_seconds max_attempts
-            retry ttl_seconds expired dedup max_depth max_bytes max_in_flight history_seconds alerts'
-            AS known FROM jsonb_object_keys(p_config) key
+        SELECT key, 'profile levels policy default_priority visibility_timeout_seconds
+            max_attempts retry ttl_seconds expired dedup max_depth max_bytes max_in_flight
+            history_seconds alerts' AS known FROM jsonb_object_keys(p_config) key
         UNION ALL SELECT 'retry.' || key, 'retry.backoff retry.base_seconds retry.max_seconds
             retry.jitter' FROM jsonb_object_keys(retry) key
         UNION ALL SELECT 'dedup.' || key, 'dedup.window_seconds dedup.scope'
@@ -130,7 +130,8 @@ BEGIN
         WHERE p_config->>'default_priority' IN (l->>'name', l->>'number')
         ORDER BY l->>'name' = p_config->>'default_priority' DESC LIMIT 1;
         IF rank IS NULL THEN
-            PERFORM triage.refuse(422, 'unknown-priority', 'default_priority is none of the levels');
+            PERFORM triage.refuse(422, 'unknown-priority',
+                                  'default_priority is none of the levels');
         END IF;
         c := c || jsonb_build_object('default_rank', rank);
     END IF;
@@ -156,7 +157,8 @@ BEGIN
             triage.config_number(alerts, 'dead_letters', 1, c->'alert_dead_letters'),
         'alert_oldest_ready_seconds', triage.config_number(alerts, 'oldest_ready_seconds', 1,
                                                            c->'alert_oldest_ready_seconds'),
-        'alert_webhook', CASE WHEN alerts ? 'webhook' THEN to_jsonb(coalesce(alerts->>'webhook', ''))
+        'alert_webhook', CASE WHEN alerts ? 'webhook'
+                         THEN to_jsonb(coalesce(alerts->>'webhook', ''))
                          ELSE c->'alert_webhook' END);
 END $$;
 
@@ -168,7 +170,8 @@ DECLARE
 BEGIN
     RETURN jsonb_build_object('name', q.name, 'profile', q.profile,
         'levels', (SELECT jsonb_agg(jsonb_build_object('name', l.name, 'number', l.number,
-                       'weight', l.weight, 'age_after_seconds', (nullif(l.age_ms, 0) / 1000.0)::float8,
+                       'weight', l.weight,
+                       'age_after_seconds', (nullif(l.age_ms, 0) / 1000.0)::float8,
                        'max_in_flight', nullif(l.max_in_flight, 0)) ORDER BY l.rank)
                    FROM triage.level l WHERE l.queue = q.id),
         'policy', q.policy,
@@ -176,13 +179,15 @@ BEGIN
                              WHERE l.queue = q.id AND l.rank = q.default_rank),
         'paused', q.paused, 'visibility_timeout_seconds', (q.visibility_ms / 1000.0)::float8,
         'max_attempts', q.max_attempts,
-        'retry', jsonb_build_object('backoff', q.backoff, 'base_seconds', (q.backoff_base_ms / 1000.0)::float8,
+        'retry', jsonb_build_object('backoff', q.backoff,
+            'base_seconds', (q.backoff_base_ms / 1000.0)::float8,
             'max_seconds', (q.backoff_max_ms / 1000.0)::float8, 'jitter', q.backoff_jitter),
         'ttl_seconds', (nullif(q.ttl_ms, 0) / 1000.0)::float8, 'expired', q.expired,
         'dedup', jsonb_build_object('window_seconds', (q.dedup_window_ms / 1000.0)::float8,
                                     'scope', q.dedup_scope),
         'max_depth', nullif(q.max_depth, 0), 'max_bytes', nullif(q.max_bytes, 0),
-        'max_in_flight', nullif(q.max_in_flight, 0), 'history_seconds', (q.history_ms / 1000.0)::float8,
+        'max_in_flight', nullif(q.max_in_flight, 0),
+        'history_seconds', (q.history_ms / 1000.0)::float8,
         'alerts', jsonb_build_object('dead_letters', nullif(q.alert_dead_letters, 0),
             'oldest_ready_seconds', nullif(q.alert_oldest_ready_seconds, 0),
             'webhook', nullif(q.alert_webhook, '')));
@@ -231,8 +236,9 @@ BEGIN
         IF profile IS NULL THEN
             PERFORM triage.refuse(422, 'invalid-field', 'there is no such profile');
         END IF;
-        base := base || jsonb_build_object('profile', profile->'profile', 'levels', profile->'levels',
-            'policy', profile->'policy', 'default_rank', profile->'default_rank');
+        base := base || jsonb_build_object('profile', profile->'profile',
+            'levels', profile->'levels', 'policy', profile->'policy',
+            'default_rank', profile->'default_rank');
     END IF;
     IF given - 'profile' <> '{}' OR profile IS NOT NULL THEN
         BEGIN

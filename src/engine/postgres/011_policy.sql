@@ -8,9 +8,10 @@
 --   aging      a head that waited as long as its level says counts as one level more urgent, and so
 --              on with the next level's time; then the older head goes first
 --
--- Tokens are kept by the session (triage.tokens_N): a row for everybody would be locked by everybody.
--- Shares that hold for each session hold for all together. A new session begins at a random point of
--- the cycle, or else consumers that connect for one claim each would only ever see the first.
+-- Tokens are kept by the session (triage.tokens_N): a row for everybody would be locked by
+-- everybody. Shares that hold for each session hold for all together. A new session begins at a
+-- random point of the cycle, or else consumers that connect for one claim each would only ever see
+-- the first.
 
 -- Tokens in whole numbers, by rank + 1: the smallest that keep the proportions, as far as the
 -- weights have three decimals.
@@ -138,7 +139,8 @@ BEGIN
             CONTINUE WHEN head_ms IS NULL;
             counts := triage.effective_rank(r, age_ms, p_now - head_ms);
             CONTINUE WHEN tokens IS NOT NULL AND counts <> best_counts;
-            IF best IS NULL OR counts < best_counts OR counts = best_counts AND head_ms < best_ms THEN
+            IF best IS NULL OR counts < best_counts
+                OR counts = best_counts AND head_ms < best_ms THEN
                 best := r;
                 best_ms := head_ms;
                 best_counts := counts;

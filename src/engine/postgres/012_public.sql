@@ -90,13 +90,16 @@ BEGIN
     END LOOP;
 END $$;
 
--- Where no server is running, whoever claims lets time pass as well: once a second in each session,
--- and when there was too little to claim.
+-- Where no server is running, whoever claims lets time pass as well: when nobody has lately, once a
+-- second in each session, and when there was too little to claim. (Not more often, because what is
+-- swept in a long transaction is not to be had before it ends.)
 CREATE FUNCTION triage.sweep_by_the_way(p_now bigint, p_always boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF p_always
-        OR coalesce(nullif(current_setting('triage.swept_ms', true), '')::bigint, 0) < p_now - 1000 THEN
+        OR (SELECT s.floor_ms < p_now - s.slack_ms - 2000 FROM triage.sweeping s WHERE s.kind = 'lease')
+        AND coalesce(nullif(current_setting('triage.swept_ms', true), '')::bigint, 0)
+            < p_now - 1000 THEN
         PERFORM set_config('triage.swept_ms', p_now::text, false);
         PERFORM FROM triage.engine_sweep(100, p_now);
     END IF;

@@ -4,7 +4,8 @@
 CREATE VIEW triage.messages AS
     SELECT triage.id_format(e.queue, e.born_slot, e.born_ms, e.seq) AS message_id,
         q.name AS queue_name,
-        CASE WHEN e.kind < 2 THEN convert_from(coalesce(e.payload, b.payload), 'UTF8') END AS payload,
+        CASE WHEN e.kind < 2 THEN convert_from(coalesce(e.payload, b.payload), 'UTF8') END
+            AS payload,
         coalesce(e.payload, b.payload) AS payload_bytes,
         triage.priority_of(l) AS priority, l.name AS level, e.state AS status, e.attempts,
         q.max_attempts, triage.from_ms(e.ready_ms) AS scheduled_at,
