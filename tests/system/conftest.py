@@ -9,7 +9,7 @@ import pytest
 from server import Server
 from wire import Queue, conserved
 
-ENGINES = ["memory", "local"]
+ENGINES = ["memory", "local", "postgres"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -1,6 +1,8 @@
 """A real PostgreSQL server in a temporary folder, reached over its socket."""
 
+import atexit
 import glob
+import itertools
 import os
 import re
 import shutil
@@ -61,6 +63,23 @@ class Postgres:
             s.db.autocommit = True
             s.run(f'CREATE DATABASE "{database}"')
         return database
+
+
+ours = []  # the server that the tests of this process share, once somebody needs it
+numbers = itertools.count(1)
+
+
+def shared():
+    if not ours:
+        ours.append(Postgres(max_connections=200).start())
+        atexit.register(ours[0].end)
+    return ours[0]
+
+
+def fresh():
+    """The connection string of a database that is empty."""
+    database = shared().create(f"triage{next(numbers)}")
+    return f"host={shared().folder} dbname={database} user=postgres"
 
 
 class Session:

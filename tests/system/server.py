@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 
+import postgres
 from wire import Client, Queue
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -71,6 +72,8 @@ class Server:
         self.data = str(data or os.path.join(self.folder, "data"))
         self.flags = list(flags)
         self.settings = settings
+        if engine == "postgres" and "postgres" not in settings:
+            self.settings["postgres"] = postgres.fresh()
         self.user = None  # another user id to run as, for who is root
         self.process = None
         self.log = None
