@@ -198,31 +198,32 @@ CREATE FUNCTION triage.sweep_stray(p_queue int, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     q triage.queue;
-    stray record;
+    strays smallint[];
+    m record;
 BEGIN
-    SELECT * INTO q FROM triage.queue WHERE id = p_queue AND NOT deleted;
-    FOR stray IN
-        SELECT array_agg(m.seq) AS seqs, array_agg(m.born_slot) AS slots,
-            array_agg(m.born_ms) AS born, d.slot AS home
-        FROM triage.counts(p_queue) c
-            JOIN triage.level d ON d.queue = p_queue AND d.rank = q.default_rank
-            CROSS JOIN LATERAL (
-                SELECT seq, born_slot, born_ms FROM triage.ready
-                WHERE queue = p_queue AND slot = c.slot
-                UNION ALL
-                SELECT seq, born_slot, born_ms FROM triage.scheduled
-                WHERE queue = p_queue AND slot = c.slot
-                LIMIT 1000) m
+    strays := ARRAY(
+        SELECT c.slot FROM triage.counts(p_queue) c
         WHERE c.ready + c.scheduled > 0
-            AND NOT EXISTS (SELECT FROM triage.level l WHERE l.queue = p_queue AND l.slot = c.slot)
-        GROUP BY d.slot
-    LOOP
-        PERFORM FROM triage.engine_move(p_queue, q.version, stray.seqs, stray.slots, stray.born,
-            stray.home, 'triage', 'its level is gone', p_now);
-    END LOOP;
+            AND NOT EXISTS (SELECT FROM triage.level l
+                            WHERE l.queue = p_queue AND l.slot = c.slot));
+    IF cardinality(strays) = 0 THEN
+        RETURN;
+    END IF;
+    SELECT * INTO q FROM triage.queue WHERE id = p_queue AND NOT deleted;
+    SELECT array_agg(e.seq) AS seqs, array_agg(e.born_slot) AS slots, array_agg(e.born_ms) AS born
+    INTO m
+    FROM (SELECT seq, born_slot, born_ms FROM triage.ready
+          WHERE queue = p_queue AND slot = ANY (strays)
+          UNION ALL
+          SELECT seq, born_slot, born_ms FROM triage.scheduled
+          WHERE queue = p_queue AND slot = ANY (strays)
+          LIMIT 1000) e;
+    PERFORM FROM triage.engine_move(p_queue, q.version, m.seqs, m.slots, m.born,
+        (SELECT l.slot FROM triage.level l WHERE l.queue = p_queue AND l.rank = q.default_rank),
+        'triage', 'its level is gone', p_now);
 END $$;
 
--- What is enough once a second, by whoever comes first.
+-- What one at a time is enough for.
 CREATE FUNCTION triage.sweep_slowly(p_max int, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
