@@ -90,14 +90,59 @@ uint64_t policy_room(const struct queue_config *config, const struct queue_view 
 
 /* Planning */
 
+#define NOTHING UINT8_MAX
+
 struct planner {
     struct policy *policy;
     const struct queue_config *config;
     const struct queue_view *view;
     int64_t now_ms;
-    uint64_t claimable[LEVEL_COUNT_MAX]; /* by rank */
     struct plan *plan;
+    /* By rank. */
+    uint64_t claimable[LEVEL_COUNT_MAX];
+    uint8_t counts_as[LEVEL_COUNT_MAX]; /* its head, at most; NOTHING: there is none */
+    bool aged;                          /* some head counts as more urgent than its level */
 };
+
+static int64_t head_ms(const struct planner *w, int rank)
+{
+    return w->view->lanes[w->config->levels[rank].slot].head_ms;
+}
+
+/* As what the head of a level counts by age alone; promises are planned apart. */
+static int head_counts_as(const struct planner *w, int rank)
+{
+    const struct level *levels = w->config->levels;
+    int64_t ready_ms = head_ms(w, rank);
+    if (levels[rank].age_ms == 0 || w->now_ms - ready_ms < levels[rank].age_ms)
+        return rank; /* no pause makes it older */
+    int64_t age_ms = age_between(w->config, ready_ms, w->now_ms);
+    while (rank > 0 && levels[rank].age_ms > 0 && age_ms >= levels[rank].age_ms)
+        age_ms -= levels[rank--].age_ms;
+    return rank;
+}
+
+static void look_at(struct planner *w, int rank)
+{
+    const struct level *level = &w->config->levels[rank];
+    const struct lane_view *lane = &w->view->lanes[level->slot];
+    uint32_t room = lane_room(level, lane);
+    w->plan->room[level->slot] = room;
+    w->claimable[rank] = minimum(lane->ready, room);
+    w->counts_as[rank] = (uint8_t)rank;
+    if (w->claimable[rank] == 0)
+        w->counts_as[rank] = NOTHING;
+    else if (w->policy->ages)
+        w->counts_as[rank] = (uint8_t)head_counts_as(w, rank);
+    w->aged = w->aged || w->counts_as[rank] < rank;
+}
+
+/* One message less to count on. */
+static void use_up(struct planner *w, int rank)
+{
+    if (--w->claimable[rank] == 0)
+        w->counts_as[rank] = NOTHING;
+}
 
 static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias_ms)
 {
@@ -106,27 +151,35 @@ static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias
         (struct plan_lane){until_ms, bias_ms, w->config->levels[rank].slot, (uint8_t)rank};
 }
 
-static bool head_by(const struct planner *w, int rank, int64_t until_ms)
+/* Which level has the oldest of what counts as `rank`, as far as the heads tell; -1: none. */
+static int oldest_in(const struct planner *w, int rank)
 {
-    return w->claimable[rank] > 0 &&
-           w->view->lanes[w->config->levels[rank].slot].head_ms <= until_ms;
+    int best = -1;
+    for (int from = rank; from <= w->plan->max_rank; from++) {
+        if (w->counts_as[from] <= rank && (best < 0 || head_ms(w, from) < head_ms(w, best)))
+            best = from;
+        if (!w->aged)
+            break;
+    }
+    return best;
 }
 
-/* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. */
+/* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. For one
+ * message those will do that have the oldest head. */
 static struct plan_step group(struct planner *w, int rank)
 {
     struct plan *plan = w->plan;
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count, .rank = (uint8_t)rank};
-    if (w->claimable[rank] > 0)
+    if (w->counts_as[rank] <= rank && !w->aged)
         add_lane(w, rank, INT64_MAX, 0);
+    int oldest = w->aged && plan->want == 1 ? oldest_in(w, rank) : -1;
     int64_t wait_ms = 0;
-    for (int from = rank + 1; w->policy->ages && from <= plan->max_rank; from++) {
-        if (w->config->levels[from].age_ms == 0)
-            break;
-        wait_ms += w->config->levels[from].age_ms;
-        int64_t until_ms = age_cutoff(w->config, w->now_ms, wait_ms);
-        if (head_by(w, from, until_ms))
-            add_lane(w, from, until_ms, 0);
+    for (int from = rank; w->aged && from <= plan->max_rank; from++) {
+        if (from > rank)
+            wait_ms += w->config->levels[from].age_ms;
+        if (w->counts_as[from] > rank || (oldest >= 0 && head_ms(w, from) > head_ms(w, oldest)))
+            continue;
+        add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     return step;
@@ -151,13 +204,14 @@ static uint32_t plan_promises(struct planner *w)
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count};
     for (int rank = 0; rank <= plan->max_rank; rank++) {
         const struct level *level = &w->config->levels[rank];
-        if (level->max_wait_ms == 0)
+        int64_t urgent_ms = age_urgent_ms(level);
+        if (urgent_ms == 0 || w->claimable[rank] == 0 || w->now_ms - head_ms(w, rank) < urgent_ms)
             continue;
-        int64_t until_ms = age_cutoff(w->config, w->now_ms, age_urgent_ms(level));
-        if (!head_by(w, rank, until_ms))
+        int64_t until_ms = age_cutoff(w->config, w->now_ms, urgent_ms);
+        if (head_ms(w, rank) > until_ms)
             continue;
         add_lane(w, rank, until_ms, level->max_wait_ms);
-        w->claimable[rank]--;
+        use_up(w, rank);
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     if (step.lane_count > 0)
@@ -172,17 +226,20 @@ static void plan_strict(struct planner *w, uint32_t left)
         struct plan_step step = group(w, rank);
         if (step.lane_count > 0)
             add_step(w, step, w->plan->want, TOKENS_NONE);
+        if (step.lane_count > 0 && w->plan->want == 1)
+            return;
         sure += w->claimable[rank];
     }
 }
 
-/* The level whose turn it is; -1 when none of those that have something has a token left. */
-static int richest(const uint32_t *tokens, const bool *has, int max_rank)
+/* The level whose turn it is; -1 when none of those in the set has a token left. */
+static int richest(const uint32_t *tokens, uint32_t set)
 {
     int best = -1;
     uint32_t most = 0;
-    for (int rank = 0; rank <= max_rank; rank++) {
-        if (has[rank] && tokens[rank] > most) {
+    for (; set; set &= set - 1) {
+        int rank = __builtin_ctz(set);
+        if (tokens[rank] > most) {
             most = tokens[rank];
             best = rank;
         }
@@ -190,44 +247,49 @@ static int richest(const uint32_t *tokens, const bool *has, int max_rank)
     return best;
 }
 
-/* Which level the step's next message will come from, as far as the heads tell; -1: none. */
-static int oldest_rank(const struct planner *w, const struct plan_step *step)
+/* The levels as which something counts: from as what a head counts to its own level. */
+static uint32_t occupied(const struct planner *w)
 {
-    int best = -1;
-    int64_t best_ms = 0;
-    for (int i = 0; i < step->lane_count; i++) {
-        const struct plan_lane *lane = &w->plan->lanes[step->first_lane + i];
-        int64_t head_ms = w->view->lanes[lane->slot].head_ms;
-        if (w->claimable[lane->rank] > 0 && (best < 0 || head_ms < best_ms)) {
-            best = lane->rank;
-            best_ms = head_ms;
-        }
+    uint32_t set = 0;
+    for (int rank = 0; rank <= w->plan->max_rank; rank++) {
+        if (w->counts_as[rank] != NOTHING)
+            set |= (2U << rank) - (1U << w->counts_as[rank]);
     }
-    return best;
+    return set;
 }
 
-/* Which groups still have something, after one of their levels ran dry. */
-static bool look_again(const struct planner *w, const struct plan_step *groups, bool *has)
+/* Steps of the levels as they are needed, by rank. */
+struct groups {
+    uint32_t made; /* a set of ranks */
+    struct plan_step steps[LEVEL_COUNT_MAX];
+};
+
+static const struct plan_step *group_of(struct planner *w, struct groups *g, int rank)
 {
-    bool any = false;
-    for (int rank = 0; rank <= w->plan->max_rank; rank++) {
-        has[rank] = oldest_rank(w, &groups[rank]) >= 0;
-        any = any || has[rank];
-    }
-    return any;
+    if (!(g->made & 1U << rank))
+        g->steps[rank] = group(w, rank);
+    g->made |= 1U << rank;
+    return &g->steps[rank];
+}
+
+/* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
+static void plan_rest(struct planner *w, const struct groups *g)
+{
+    for (uint32_t set = g->made; set; set &= set - 1)
+        add_step(w, g->steps[__builtin_ctz(set)], w->plan->want, TOKENS_OWED);
 }
 
 static void plan_weighted(struct planner *w, uint32_t left)
 {
-    struct plan *plan = w->plan;
-    uint32_t *tokens = w->policy->tokens[plan->max_rank];
-    struct plan_step groups[LEVEL_COUNT_MAX], *last = NULL;
-    bool has[LEVEL_COUNT_MAX];
-    for (int rank = 0; rank <= plan->max_rank; rank++)
-        groups[rank] = group(w, rank);
-    bool any = look_again(w, groups, has);
-    while (any && left > 0) {
-        int rank = richest(tokens, has, plan->max_rank);
+    uint32_t *tokens = w->policy->tokens[w->plan->max_rank];
+    struct groups groups = {.made = 0};
+    struct plan_step *last = NULL;
+    uint32_t set = occupied(w);
+    bool guesses = w->aged && w->plan->want > 1;
+    for (uint32_t each = guesses ? set : 0; each; each &= each - 1)
+        group_of(w, &groups, __builtin_ctz(each)); /* while all that there is still counts */
+    while (set && left > 0) {
+        int rank = richest(tokens, set);
         if (rank < 0) {
             memcpy(tokens, w->policy->quota, sizeof(w->policy->quota));
             continue;
@@ -235,17 +297,16 @@ static void plan_weighted(struct planner *w, uint32_t left)
         if (last && last->rank == rank)
             last->max++;
         else
-            last = add_step(w, groups[rank], 1, TOKENS_TAKEN);
+            last = add_step(w, *group_of(w, &groups, rank), 1, TOKENS_TAKEN);
         tokens[rank]--;
         left--;
-        if (--w->claimable[oldest_rank(w, &groups[rank])] == 0)
-            any = look_again(w, groups, has);
+        int from = oldest_in(w, rank);
+        use_up(w, from);
+        if (w->claimable[from] == 0)
+            set = occupied(w);
     }
-    /* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
-    for (int rank = 0; w->policy->ages && plan->want > 1 && rank <= plan->max_rank; rank++) {
-        if (groups[rank].lane_count > 0)
-            add_step(w, groups[rank], plan->want, TOKENS_OWED);
-    }
+    if (guesses)
+        plan_rest(w, &groups);
 }
 
 typedef void plan_fn(struct planner *w, uint32_t left);
@@ -266,12 +327,8 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
     plan->max_rank = max_rank;
     if (plan->want == 0)
         return;
-    for (int rank = 0; rank <= max_rank; rank++) {
-        const struct level *level = &config->levels[rank];
-        const struct lane_view *lane = &view->lanes[level->slot];
-        plan->room[level->slot] = lane_room(level, lane);
-        w.claimable[rank] = minimum(lane->ready, plan->room[level->slot]);
-    }
+    for (int rank = 0; rank <= max_rank; rank++)
+        look_at(&w, rank);
     uint32_t first = p->promises ? plan_promises(&w) : 0;
     if (first < plan->want)
         planners[p->kind](&w, plan->want - first);

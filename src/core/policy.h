@@ -75,8 +75,9 @@ struct plan_step {
     uint8_t tokens; /* enum plan_tokens */
 };
 
-#define PLAN_STEPS_MAX (CLAIM_MAX + LEVEL_COUNT_MAX + 1)
-#define PLAN_LANES_MAX ((LEVEL_COUNT_MAX + 1) * LEVEL_COUNT_MAX)
+#define PLAN_STEPS_MAX      (CLAIM_MAX + LEVEL_COUNT_MAX + 1)
+#define PLAN_STEP_LANES_MAX LEVEL_COUNT_MAX
+#define PLAN_LANES_MAX      ((LEVEL_COUNT_MAX + 1) * PLAN_STEP_LANES_MAX)
 
 /* The steps one after the other, until `want` are found; never more than room[slot] from a lane. */
 struct plan {
