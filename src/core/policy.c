@@ -39,8 +39,12 @@ void policy_init(struct policy *p, const struct queue_config *config)
 {
     *p = (struct policy){.kind = config->policy};
     for (int rank = 0; rank < config->level_count; rank++) {
-        p->ages = p->ages || (rank > 0 && config->levels[rank].age_ms > 0);
-        p->promises = p->promises || config->levels[rank].max_wait_ms > 0;
+        const struct level *level = &config->levels[rank];
+        bool ages = rank > 0 && level->age_ms > 0;
+        p->climb_ms[rank] = ages ? p->climb_ms[rank - 1] + level->age_ms : 0;
+        p->climb_to[rank] = ages ? p->climb_to[rank - 1] : (uint8_t)rank;
+        p->ages = p->ages || ages;
+        p->promises = p->promises || level->max_wait_ms > 0;
     }
     set_quotas(p, config);
     for (int max_rank = 0; max_rank < config->level_count; max_rank++)
@@ -98,27 +102,25 @@ struct planner {
     const struct queue_view *view;
     int64_t now_ms;
     struct plan *plan;
+    bool aged; /* some head counts as more urgent than its level */
     /* By rank. */
-    uint64_t claimable[LEVEL_COUNT_MAX];
     uint8_t counts_as[LEVEL_COUNT_MAX]; /* its head, at most; NOTHING: there is none */
-    bool aged;                          /* some head counts as more urgent than its level */
+    uint64_t claimable[LEVEL_COUNT_MAX];
+    int64_t head_ms[LEVEL_COUNT_MAX];
+    uint64_t head_seq[LEVEL_COUNT_MAX];
 };
-
-static int64_t head_ms(const struct planner *w, int rank)
-{
-    return w->view->lanes[w->config->levels[rank].slot].head_ms;
-}
 
 /* As what the head of a level counts by age alone; promises are planned apart. */
 static int head_counts_as(const struct planner *w, int rank)
 {
     const struct level *levels = w->config->levels;
-    int64_t ready_ms = head_ms(w, rank);
-    if (levels[rank].age_ms == 0 || w->now_ms - ready_ms < levels[rank].age_ms)
+    if (levels[rank].age_ms == 0 || w->now_ms - w->head_ms[rank] < levels[rank].age_ms)
         return rank; /* no pause makes it older */
-    int64_t age_ms = age_between(w->config, ready_ms, w->now_ms);
-    while (rank > 0 && levels[rank].age_ms > 0 && age_ms >= levels[rank].age_ms)
-        age_ms -= levels[rank--].age_ms;
+    int64_t age_ms = age_between(w->config, w->head_ms[rank], w->now_ms);
+    if (age_ms >= w->policy->climb_ms[rank])
+        return w->policy->climb_to[rank];
+    for (; age_ms >= levels[rank].age_ms; rank--)
+        age_ms -= levels[rank].age_ms;
     return rank;
 }
 
@@ -129,11 +131,12 @@ static void look_at(struct planner *w, int rank)
     uint32_t room = lane_room(level, lane);
     w->plan->room[level->slot] = room;
     w->claimable[rank] = minimum(lane->ready, room);
-    w->counts_as[rank] = (uint8_t)rank;
+    w->head_ms[rank] = lane->head_ms;
+    w->head_seq[rank] = lane->head_seq;
     if (w->claimable[rank] == 0)
         w->counts_as[rank] = NOTHING;
-    else if (w->policy->ages)
-        w->counts_as[rank] = (uint8_t)head_counts_as(w, rank);
+    else
+        w->counts_as[rank] = (uint8_t)(w->policy->ages ? head_counts_as(w, rank) : rank);
     w->aged = w->aged || w->counts_as[rank] < rank;
 }
 
@@ -151,35 +154,43 @@ static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias
         (struct plan_lane){until_ms, bias_ms, w->config->levels[rank].slot, (uint8_t)rank};
 }
 
+static bool older(const struct planner *w, int rank, int than)
+{
+    return w->head_ms[rank] != w->head_ms[than] ? w->head_ms[rank] < w->head_ms[than]
+                                                : w->head_seq[rank] < w->head_seq[than];
+}
+
 /* Which level has the oldest of what counts as `rank`, as far as the heads tell; -1: none. */
 static int oldest_in(const struct planner *w, int rank)
 {
-    int best = -1;
-    for (int from = rank; from <= w->plan->max_rank; from++) {
-        if (w->counts_as[from] <= rank && (best < 0 || head_ms(w, from) < head_ms(w, best)))
+    int best = w->counts_as[rank] <= rank ? rank : -1;
+    for (int from = rank + 1; w->aged && from <= w->plan->max_rank; from++) {
+        if (w->counts_as[from] <= rank && (best < 0 || older(w, from, best)))
             best = from;
-        if (!w->aged)
-            break;
     }
     return best;
 }
 
+static void add_aged_lane(struct planner *w, int from, int rank)
+{
+    int64_t wait_ms = w->policy->climb_ms[from] - w->policy->climb_ms[rank];
+    add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
+}
+
 /* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. For one
- * message those will do that have the oldest head. */
+ * message the lane that has it will do. */
 static struct plan_step group(struct planner *w, int rank)
 {
     struct plan *plan = w->plan;
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count, .rank = (uint8_t)rank};
-    if (w->counts_as[rank] <= rank && !w->aged)
-        add_lane(w, rank, INT64_MAX, 0);
-    int oldest = w->aged && plan->want == 1 ? oldest_in(w, rank) : -1;
-    int64_t wait_ms = 0;
-    for (int from = rank; w->aged && from <= plan->max_rank; from++) {
-        if (from > rank)
-            wait_ms += w->config->levels[from].age_ms;
-        if (w->counts_as[from] > rank || (oldest >= 0 && head_ms(w, from) > head_ms(w, oldest)))
-            continue;
-        add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
+    int oldest = oldest_in(w, rank);
+    if (oldest >= 0 && (plan->want == 1 || !w->aged)) {
+        add_aged_lane(w, oldest, rank);
+    } else {
+        for (int from = rank; oldest >= 0 && from <= plan->max_rank; from++) {
+            if (w->counts_as[from] <= rank)
+                add_aged_lane(w, from, rank);
+        }
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     return step;
@@ -205,10 +216,10 @@ static uint32_t plan_promises(struct planner *w)
     for (int rank = 0; rank <= plan->max_rank; rank++) {
         const struct level *level = &w->config->levels[rank];
         int64_t urgent_ms = age_urgent_ms(level);
-        if (urgent_ms == 0 || w->claimable[rank] == 0 || w->now_ms - head_ms(w, rank) < urgent_ms)
+        if (urgent_ms == 0 || w->claimable[rank] == 0 || w->now_ms - w->head_ms[rank] < urgent_ms)
             continue;
         int64_t until_ms = age_cutoff(w->config, w->now_ms, urgent_ms);
-        if (head_ms(w, rank) > until_ms)
+        if (w->head_ms[rank] > until_ms)
             continue;
         add_lane(w, rank, until_ms, level->max_wait_ms);
         use_up(w, rank);
@@ -260,8 +271,10 @@ static uint32_t occupied(const struct planner *w)
 
 /* Steps of the levels as they are needed, by rank. */
 struct groups {
-    uint32_t made; /* a set of ranks */
+    uint32_t made; /* sets of ranks, as is the next */
+    uint32_t sources_known;
     struct plan_step steps[LEVEL_COUNT_MAX];
+    int8_t sources[LEVEL_COUNT_MAX]; /* oldest_in() */
 };
 
 static const struct plan_step *group_of(struct planner *w, struct groups *g, int rank)
@@ -270,6 +283,20 @@ static const struct plan_step *group_of(struct planner *w, struct groups *g, int
         g->steps[rank] = group(w, rank);
     g->made |= 1U << rank;
     return &g->steps[rank];
+}
+
+/* Counts on one message less of what counts as `rank`. Returns true when a level has run dry. */
+static bool use_source(struct planner *w, struct groups *g, int rank)
+{
+    if (!(g->sources_known & 1U << rank))
+        g->sources[rank] = (int8_t)oldest_in(w, rank);
+    g->sources_known |= 1U << rank;
+    int from = g->sources[rank];
+    use_up(w, from);
+    if (w->claimable[from] > 0)
+        return false;
+    g->sources_known = 0;
+    return true;
 }
 
 /* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
@@ -282,7 +309,8 @@ static void plan_rest(struct planner *w, const struct groups *g)
 static void plan_weighted(struct planner *w, uint32_t left)
 {
     uint32_t *tokens = w->policy->tokens[w->plan->max_rank];
-    struct groups groups = {.made = 0};
+    struct groups groups;
+    groups.made = groups.sources_known = 0;
     struct plan_step *last = NULL;
     uint32_t set = occupied(w);
     bool guesses = w->aged && w->plan->want > 1;
@@ -299,10 +327,7 @@ static void plan_weighted(struct planner *w, uint32_t left)
         else
             last = add_step(w, *group_of(w, &groups, rank), 1, TOKENS_TAKEN);
         tokens[rank]--;
-        left--;
-        int from = oldest_in(w, rank);
-        use_up(w, from);
-        if (w->claimable[from] == 0)
+        if (--left > 0 && use_source(w, &groups, rank))
             set = occupied(w);
     }
     if (guesses)

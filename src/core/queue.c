@@ -121,8 +121,11 @@ void queue_count(struct queue *q, const struct message *m, enum message_state st
 static void refresh_head(struct queue *q, uint8_t slot)
 {
     const struct order_node *head = order_first(&q->lanes[slot].ready);
-    if (head)
-        q->view->lanes[slot].head_ms = head->key;
+    struct lane_view *v = &q->view->lanes[slot];
+    if (head) {
+        v->head_ms = head->key;
+        v->head_seq = head->tie;
+    }
 }
 
 /* A time to live runs only while the message waits. */
@@ -480,7 +483,7 @@ static void count_claim(struct queue *q, const struct message *m, struct instant
     int rank = levels_rank_of_slot(q->config, m->slot);
     t->claimed++;
     t->redelivered += m->attempts > 1;
-    t->aged += age_effective_rank(q->config, rank, m->ready_ms, now.wall_ms) < rank;
+    t->aged += age_aged(q->config, rank, m->ready_ms, now.wall_ms);
     t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
 }
 

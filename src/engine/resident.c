@@ -190,33 +190,35 @@ static void apply_put(struct resident_queue *rq, struct engine_op *op, struct in
         queue_put(&rq->core, &op->put.items[i], now);
 }
 
-/* A step in progress: the heads of its lanes. Taking one changes no other. */
-struct step_heads {
-    const struct plan *plan;
-    const struct plan_lane *lanes;
-    uint32_t count;
-    struct message *heads[PLAN_STEP_LANES_MAX]; /* NULL: nothing there for this step */
+/* The heads that a claim has looked at. Taking one changes no other. */
+struct claim_heads {
+    uint32_t known; /* a set of slots */
+    struct message *heads[LEVEL_COUNT_MAX];
 };
 
-static void look_at_lane(struct step_heads *h, struct resident_queue *rq, uint32_t i,
-                         struct instant now)
+static struct message *head_of(struct claim_heads *h, struct resident_queue *rq, uint8_t slot,
+                               struct instant now)
 {
-    const struct plan_lane *lane = &h->lanes[i];
-    struct message *m =
-        h->plan->room[lane->slot] > 0 ? queue_head(&rq->core, lane->slot, now) : NULL;
-    h->heads[i] = m && m->ready_ms <= lane->until_ms ? m : NULL;
+    if (!(h->known & 1U << slot)) {
+        h->heads[slot] = queue_head(&rq->core, slot, now);
+        h->known |= 1U << slot;
+    }
+    return h->heads[slot];
 }
 
-/* The message whose turn it is, or NULL. */
-static struct message *first_head(const struct step_heads *h)
+/* The message whose turn it is in a step, or NULL. */
+static struct message *step_head(struct claim_heads *h, struct resident_queue *rq,
+                                 const struct plan *plan, const struct plan_step *step,
+                                 struct instant now)
 {
     struct message *best = NULL;
     int64_t best_key = 0;
-    for (uint32_t i = 0; i < h->count; i++) {
-        struct message *m = h->heads[i];
-        if (!m)
+    for (uint32_t i = 0; i < step->lane_count; i++) {
+        const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
+        struct message *m = plan->room[lane->slot] > 0 ? head_of(h, rq, lane->slot, now) : NULL;
+        if (!m || m->ready_ms > lane->until_ms)
             continue;
-        int64_t key = m->ready_ms + h->lanes[i].bias_ms;
+        int64_t key = m->ready_ms + lane->bias_ms;
         if (!best || key < best_key || (key == best_key && message_seq(m) < message_seq(best))) {
             best = m;
             best_key = key;
@@ -225,37 +227,27 @@ static struct message *first_head(const struct step_heads *h)
     return best;
 }
 
-static void claim_step(struct resident_queue *rq, struct engine_op *op, struct plan_step *step,
-                       int64_t lease_ms, struct instant now)
-{
-    struct plan *plan = op->claim.plan;
-    struct step_heads h = {
-        .plan = plan, .lanes = &plan->lanes[step->first_lane], .count = step->lane_count};
-    uint32_t left = plan->want - op->claim.found;
-    uint32_t max = step->max < left ? step->max : left;
-    struct message *m;
-    for (uint32_t i = 0; max > 0 && i < h.count; i++)
-        look_at_lane(&h, rq, i, now);
-    for (step->found = 0; step->found < max && (m = first_head(&h)); step->found++) {
-        uint8_t slot = m->slot;
-        plan->room[slot]--;
-        queue_lease(&rq->core, m, lease_ms, now);
-        show(rq, op, m, now);
-        for (uint32_t i = 0; step->found + 1U < max && i < h.count; i++) {
-            if (h.lanes[i].slot == slot)
-                look_at_lane(&h, rq, i, now);
-        }
-    }
-    op->claim.found += step->found;
-}
-
 static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     struct plan *plan = op->claim.plan;
     int64_t lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
+    struct claim_heads heads;
+    heads.known = 0;
     op->claim.found = 0;
-    for (uint32_t i = 0; i < plan->step_count; i++)
-        claim_step(rq, op, &plan->steps[i], lease_ms, now);
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        struct plan_step *step = &plan->steps[i];
+        for (step->found = 0; step->found < step->max && op->claim.found < plan->want;
+             step->found++) {
+            struct message *m = step_head(&heads, rq, plan, step, now);
+            if (!m)
+                break;
+            plan->room[m->slot]--;
+            heads.known &= ~(1U << m->slot);
+            queue_lease(&rq->core, m, lease_ms, now);
+            op->claim.found++;
+            show(rq, op, m, now);
+        }
+    }
 }
 
 static void apply_settle(struct resident_queue *rq, struct engine_op *op, struct instant now)
