@@ -29,6 +29,7 @@ command_run cmd_queues, cmd_queue, cmd_stats;
 command_run cmd_dead;
 command_run cmd_work;
 command_run cmd_import, cmd_export;
+command_run cmd_simulate;
 command_run cmd_bench;
 
 /* A command made of verbs, such as `queue pause`. The table ends with a NULL name. */

@@ -34,6 +34,7 @@ static const struct cli_verb commands[] = {
     {"dead", "list, show, redrive or purge dead letters", cmd_dead},
     {"import", "enqueue the lines of an NDJSON file", cmd_import},
     {"export", "write the messages of a queue as NDJSON", cmd_export},
+    {"simulate", "try a policy on invented work before you use it", cmd_simulate},
     {"bench", "measure a server", cmd_bench},
     {NULL, NULL, NULL},
 };

@@ -41,8 +41,10 @@ void progress_update(struct progress *p, int64_t bytes, int64_t messages)
     double seconds = (double)(now - p->started_us) / 1e6;
     fputc('\r', stderr);
     draw_bar(p);
-    fprintf(stderr, "%.1f MiB  %" PRId64 " messages  %.0f/s\x1b[K", (double)bytes / 1048576,
-            messages, seconds > 0 ? (double)messages / seconds : 0);
+    if (!p->hide_bytes)
+        fprintf(stderr, "%.1f MiB  ", (double)bytes / 1048576);
+    fprintf(stderr, "%" PRId64 " messages  %.0f/s\x1b[K", messages,
+            seconds > 0 ? (double)messages / seconds : 0);
     fflush(stderr);
 }
 
