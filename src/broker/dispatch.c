@@ -100,6 +100,24 @@ static void give_back(struct request *r)
     shard_submit(r->shard, &w->release);
 }
 
+/* What it was to get had outlived its time to live, and is gone now; there may be something else.
+ * Each try clears a level at least. */
+static bool may_try_again(const struct dispatcher *d, struct work *w)
+{
+    const struct queue_config *config = &d->queue->config;
+    int max_rank = rank_of_request(config, w->request);
+    return max_rank >= 0 && !config->paused && ++w->tries < config->level_count &&
+           policy_eligible(config, &d->queue->view, max_rank) > 0;
+}
+
+static void try_again(struct request *r)
+{
+    park_again(r->dispatcher, r);
+    dispatch_serve(r->dispatcher);
+    if (r->work->parked)
+        give_up(r, STATUS_OK);
+}
+
 static void claim_done(struct engine_op *op)
 {
     struct request *r = op->user;
@@ -120,6 +138,10 @@ static void claim_done(struct engine_op *op)
         park_again(r->dispatcher, r);
         if (none)
             dispatch_mark(r->dispatcher);
+        return;
+    }
+    if (none && open && !s->draining && may_try_again(r->dispatcher, w)) {
+        try_again(r);
         return;
     }
     shard_finish(s, r, op->status);

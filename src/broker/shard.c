@@ -79,6 +79,7 @@ struct work *work_new(struct shard *s, struct request *r)
     w->ticket = ticket;
     w->parked = false;
     w->waited = false;
+    w->tries = 0;
     w->items = NULL;
     w->item_count = 0;
     w->timer.tie = ticket;

@@ -24,6 +24,7 @@ struct work {
     int max_rank;    /* CLAIM */
     bool parked;
     bool waited;         /* it was not served at once */
+    uint8_t tries;       /* CLAIM: how often nothing was found though there was something */
     engine_visit *visit; /* CLAIM: the caller's */
     struct plan plan;
     struct queue_config config; /* CONFIGURE, and creation by a PUT */
