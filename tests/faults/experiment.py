@@ -9,8 +9,8 @@ import time
 
 import checker
 from clients import Client, Worker
-from history import OK, Ended, History, Mark, Rules
-from wire import Queue, until
+from history import Ended, History, Mark, Rules
+from wire import Queue
 
 SOAK = bool(os.environ.get("TRIAGE_SOAK"))
 STUCK_SECONDS = 15

@@ -3,7 +3,6 @@ acknowledged is lost, nothing comes from nowhere, nothing comes back from the de
 a lease. And what a server does that is stopped for a while instead."""
 
 import signal
-import time
 
 import pytest
 

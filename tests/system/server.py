@@ -72,6 +72,7 @@ class Server:
         self.flags = list(flags)
         self.settings = settings
         self.user = None  # another user id to run as, for who is root
+        self.env = {}  # beside the tests' own environment
         self.process = None
         self.log = None
         self.address = None
@@ -88,7 +89,7 @@ class Server:
         allow_many_files()
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        user=self.user, env=environment())
+                                        user=self.user, env={**environment(), **self.env})
         self.log = Log(self.process.stderr)
 
     def start(self):

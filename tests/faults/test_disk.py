@@ -1,0 +1,86 @@
+"""A disk that fills up and is freed, under load; and one that really fails, where the kernel keeps
+in its cache what it could not write and says so only once."""
+
+import os
+import time
+
+from disks import disks, ext4, tmpfs
+from experiment import Experiment, short_or_long
+from history import OK, REFUSED, UNKNOWN, Settle
+from test_power import data_on
+
+
+def test_a_disk_that_fills_up_and_is_freed(start, disks):
+    """Full: enqueues are refused, the rest goes on. Freed: enqueues go on without a restart."""
+    disk = disks(tmpfs, 96)
+    experiment = Experiment(start(data=data_on(disk)), "disk full and freed", backlog=100)
+    experiment.configure()
+    experiment.begin()
+    client = experiment.client()
+
+    def until_enqueue(outcome):
+        number, deadline = 0, time.monotonic() + 30
+        while time.monotonic() < deadline:
+            number += 1
+            done = client.put("ten-levels", f"probe-{experiment.tried}-{outcome}-{number}", 0)
+            if done.outcome == outcome:
+                return
+            assert done.outcome != UNKNOWN, "a full disk is refused before it is met"
+        raise AssertionError(f"no enqueue was {outcome}")
+
+    for _ in range(short_or_long(3, 100)):
+        disk.fill(leave=6 << 20)
+        until_enqueue(REFUSED)
+        acks = sum(s.outcome == OK for s in experiment.history.of(Settle))
+        experiment.work(0.3)
+        assert sum(s.outcome == OK for s in experiment.history.of(Settle)) > acks
+        disk.free()
+        until_enqueue(OK)
+        experiment.tried += 1
+    client.close()
+    experiment.end_load()
+    experiment.conclude()
+
+
+def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, tmp_path):
+    """ext4 on a file on a full tmpfs: a sync fails, the next one pretends to succeed, and what was
+    never written can be read from the cache. After the failure and a restart on that cache comes
+    more work, then a power loss: what was answered at any time is there."""
+
+    for number in range(short_or_long(2, 50)):
+        below = disks(tmpfs, 40)
+        disk = disks(ext4, os.path.join(below.folder, "image"), 512)
+        server = start(data=data_on(disk), disk_reserve="1M")
+        experiment = Experiment(server, "really failing disk", backlog=1000)
+        experiment.configure()
+        experiment.begin()
+        experiment.work(0.1)
+        below.fill(leave=experiment.random.randrange(0, 1 << 20))
+        status = server.wait()  # it ends by itself
+        experiment.join()
+        assert status != 0, f"exit status {status}:\n{server.log}"
+        below.free()
+        experiment.tried += 1
+        if not comes_up(server):  # the file system itself may have given up
+            disk.power_on()
+            server.start()
+        experiment.mark("restart")
+        experiment.begin()
+        experiment.work(0.2)
+        disk.cut()
+        server.kill()
+        experiment.join()
+        disk.power_on()
+        experiment.restart()
+        experiment.conclude()
+        server.end()
+        disk.unmount()
+        below.unmount()
+
+
+def comes_up(server):
+    server.spawn()
+    listening = server.log.wait_for(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
+    if listening:
+        server.address = ("127.0.0.1", int(listening[1]))
+    return bool(listening)
