@@ -3,6 +3,7 @@
 #include "engine/local/impl.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,8 +196,8 @@ void journal_damage(struct local *l, const char *what)
 {
     if (l->shared->commit)
         commit_fail(l->shared->commit, what);
-    else
-        l->shared->damage = what; /* while recovering: refuse to start */
+    else if (l->shared->damage[0] == '\0') /* while recovering: refuse to start */
+        snprintf(l->shared->damage, sizeof(l->shared->damage), "%s", what);
 }
 
 /* What is written for each move of a message */
