@@ -31,7 +31,7 @@
 
 enum action { NOTHING, KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER };
 
-#define SHUTDOWN _IOR('X', 125, uint32_t) /* of ext4 and xfs: nothing more reaches the disk */
+#define SHUTDOWN    _IOR('X', 125, uint32_t) /* of ext4 and xfs: nothing more reaches the disk */
 #define WITHOUT_LOG 2
 
 /* The names of these stand in the same order in shim.py. */
@@ -348,7 +348,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
         next = REAL(clock_gettime);
     int result = next(clock, now);
     if (page && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        long long off_ms = atomic_load(&page->clock_ms), ns = now->tv_nsec + off_ms % 1000 * 1000000;
+        long long off_ms = atomic_load(&page->clock_ms),
+                  ns = now->tv_nsec + off_ms % 1000 * 1000000;
         now->tv_sec += off_ms / 1000 + (ns >= 1000000000) - (ns < 0);
         now->tv_nsec = (ns + 1000000000) % 1000000000;
     }

@@ -4,7 +4,7 @@ in its cache what it could not write and says so only once."""
 import os
 import time
 
-from disks import disks, ext4, tmpfs
+from disks import ext4, tmpfs
 from experiment import Experiment, short_or_long
 from history import OK, REFUSED, UNKNOWN, Settle
 from test_power import data_on

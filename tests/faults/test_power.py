@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-
-from disks import disks, ext4
+from disks import ext4
 from experiment import Experiment, short_or_long
 from shim import CUT_AFTER, CUT_BEFORE
 from test_calls import Scene, boundaries
