@@ -36,13 +36,14 @@ class Scene:
         subprocess.run(["sync", "-f", os.path.dirname(self.server.data)], check=True)
         return script.new_experiment(self.server, self.fault)
 
-    def play(self, experiment):
+    def play(self, experiment, started=lambda: None):
         """Starts the server and lives; wherever it ends. Returns whether it came to the end."""
         self.server.spawn()
         listening = self.server.log.wait_for(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
         if not listening:
             return False
         self.server.address = ("127.0.0.1", int(listening[1]))
+        started()
         try:
             experiment.configure()
             client = experiment.client()
@@ -79,7 +80,7 @@ class Scene:
 
     def close(self):
         report(self.fault, self.tried, self.total)
-        print("  of them by call:", dict(self.calls))
+        print("  by call:", {call: count for call, count in self.calls.items() if call})
         self.server.end()
 
 
