@@ -1,4 +1,5 @@
 #include "core/policy.h"
+#include "base/plant.h"
 
 #include <assert.h>
 
@@ -17,7 +18,7 @@ static void plan_strict(struct policy *p, const struct queue_config *config,
     for (int rank = 0; rank <= max_rank && left > 0; rank++) {
         uint8_t slot = config->levels[rank].slot;
         uint64_t take = view->lanes[slot].ready;
-        if (take == 0)
+        if (take == 0 || (PLANTED(INVERTED) && rank == 0 && max_rank > 0))
             continue;
         if (take > left)
             take = left;

@@ -185,7 +185,7 @@ class Worker:
         self.held = []  # (queue, delivery): receipts to use
         self.old = []  # … that were used, or ran out
         self.own = []  # (queue, key, id): messages that it may cancel
-        self.retries = []  # (queue, dedup key) of enqueues whose outcome it does not know
+        self.retries = []  # (queue, dedup key) of enqueues to be tried again
         self.errors = []
         self.stopped = False
 
@@ -234,8 +234,8 @@ class Worker:
         return f"{self.name}-{self.count}", rank, filler, fields
 
     def put(self):
-        if self.retries and self.random.random() < 0.5:
-            queue, dedup = self.retries.pop()
+        if self.retries and self.random.random() < 0.1:
+            queue, dedup = self.retries.pop(self.random.randrange(len(self.retries)))
             key, rank, filler, _ = self.draft(queue)
             fields = {"dedup_key": dedup}
         else:
@@ -243,9 +243,9 @@ class Worker:
             key, rank, filler, fields = self.draft(queue)
         self.waiting += 1
         done = self.client.put(queue, key, rank, filler, **fields)
-        if done.outcome == UNKNOWN and done.dedup:
+        if done.dedup and (done.outcome == UNKNOWN or self.random.random() < 0.5):
             self.retries.append((queue, done.dedup))
-        elif done.outcome == OK and not done.deduplicated:
+        if done.outcome == OK and not done.deduplicated:
             self.own = self.own[-20:] + [(queue, key, done.id)]
 
     def put_batch(self):

@@ -1,5 +1,6 @@
 /* What is written for each move of a message, and the group it is written in. */
 #include "base/mem.h"
+#include "base/plant.h"
 #include "engine/local/impl.h"
 
 #include <assert.h>
@@ -230,6 +231,8 @@ static void changed(struct queue *q, struct message *m)
     lq->changed = true;
     if (m->cold && !m->touched)
         lq->cold_bytes -= message_bytes(m);
+    if (PLANTED(LOSE_LEASE) && m->state == MESSAGE_LEASED)
+        return;
     struct key k;
     key_seq(&k, KEY_STATE, q->id, message_seq(m));
     buf_clear(&l->scratch);
@@ -288,6 +291,8 @@ static void ended(struct queue *q, struct message *m, enum message_state to, str
     struct local *l = lq->local;
     struct key k;
     lq->changed = true;
+    if (PLANTED(LOSE_ACK) && to == MESSAGE_DONE)
+        return;
     if (m->state == MESSAGE_DEAD) { /* a dead letter is dropped: it is its own record */
         key_seq(&k, KEY_DEAD, q->id, message_seq(m));
         store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
