@@ -29,8 +29,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import order
-from history import (OK, REFUSED, SLACK, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found, History,
-                     Mark, Remove, Rules, Settle)
+from history import (DECLINED, OK, REFUSED, SLACK, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found,
+                     History, Mark, Remove, Rules, Settle)
 
 WRONGS = ("lost", "unexpected", "corrupted", "resurrected", "doubled", "stale", "dropped",
           "uncounted", "misplaced", "inverted", "overtaken", "overlooked", "unfair", "repeated",
@@ -193,7 +193,7 @@ class Account:
 
 def check_presence(account, message, verdict):
     enqueue = message.enqueue
-    if message.seen and (enqueue.outcome == REFUSED or enqueue.deduplicated):
+    if message.seen and (enqueue.outcome in (REFUSED, DECLINED) or enqueue.deduplicated):
         verdict.wrong("unexpected", f"{message.key}, whose enqueue stored nothing: {enqueue}")
     verdict.recovered += enqueue.outcome == UNKNOWN and message.seen
     finished = bool(message.acks(OK, UNKNOWN))
@@ -230,7 +230,8 @@ def check_receipts(message, verdict):
         following = message.taken[at + 1:]
         for number, use in enumerate(taken.uses):
             earliest, latest = lease_before(taken, number)
-            over = [u for u in taken.uses[:number] if u.verb != "extend" and u.outcome != REFUSED]
+            over = [u for u in taken.uses[:number]
+                    if u.verb != "extend" and u.outcome in (OK, UNKNOWN)]
             if use.outcome == OK:
                 late = use.sent > latest + SLACK
                 used = any(u.outcome == OK and u.came < use.sent for u in over)
@@ -323,7 +324,7 @@ def check_match(rules, enqueue, messages, verdict):
         named = other.outcome == UNKNOWN or (other.id == enqueue.id and not other.deduplicated)
         counts = rules.dedup_scope == "live" or \
             enqueue.sent <= other.came + rules.dedup_window + SLACK
-        if other.outcome != REFUSED and named and counts and other.sent <= enqueue.came:
+        if other.outcome in (OK, UNKNOWN) and named and counts and other.sent <= enqueue.came:
             return
     verdict.wrong("repeated", f"{enqueue} matched what is not there")
 

@@ -7,7 +7,7 @@ import random
 import time
 import zlib
 
-from history import OK, REFUSED, UNKNOWN, Claim, Delivery, Enqueue, Found, Remove, Settle
+from history import DECLINED, OK, REFUSED, UNKNOWN, Claim, Delivery, Enqueue, Found, Remove, Settle
 from wire import Connection, request_bytes, with_query
 
 OLD_RECEIPTS = 50  # used or expired, kept to be tried again
@@ -30,7 +30,9 @@ def opened(payload):
 
 def refusal(problem):
     """The server says when it does not know; any other refusal has changed nothing."""
-    return UNKNOWN if problem["type"] == "urn:triage:engine-unavailable" else REFUSED
+    if problem["type"] == "urn:triage:engine-unavailable":
+        return UNKNOWN
+    return DECLINED if problem["status"] == 503 else REFUSED
 
 
 class Client:

@@ -1,9 +1,9 @@
 """What clients saw of a server: every call with the time before it was sent, the time after its
 answer came, on one clock that nobody sets, and its outcome.
 
-An outcome is OK (done, and said so), REFUSED (not done, and said so) or UNKNOWN: the answer never
-came, or said that the server does not know. An unknown call may have happened or not; whatever it
-could explain counts as explained. `checker.py` judges a history; it needs nothing else, so that
+An outcome is OK (done, and said so), REFUSED (looked at and not done, and said so), DECLINED (not
+even looked at: too busy, or stopping) or UNKNOWN: the answer never came, or said that the server does
+not know. An unknown call may have happened or not; whatever it could explain counts as explained. `checker.py` judges a history; it needs nothing else, so that
 one checker serves every engine and every fault. A history can be saved and judged again:
 
     /usr/bin/python3 tests/faults/checker.py FILE"""
@@ -12,7 +12,7 @@ import json
 import threading
 from dataclasses import asdict, dataclass, field, fields
 
-OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
+OK, REFUSED, DECLINED, UNKNOWN = "ok", "refused", "declined", "unknown"
 SLACK = 0.05  # seconds by which two clocks on one machine and a rounding may differ
 
 

@@ -38,11 +38,8 @@ class Scene:
 
     def play(self, experiment, started=lambda: None):
         """Starts the server and lives; wherever it ends. Returns whether it came to the end."""
-        self.server.spawn()
-        listening = self.server.log.wait_for(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
-        if not listening:
+        if not self.server.comes_up():
             return False
-        self.server.address = ("127.0.0.1", int(listening[1]))
         started()
         try:
             experiment.configure()
@@ -65,7 +62,7 @@ class Scene:
         self.calls[self.shim.last] += 1
         self.shim.disarm()
         self.server.end()
-        self.server.start()
+        assert self.server.comes_up(), f"{self.fault}, {what}: {self.server.log}"
         if not experiment.history.of(Rules):  # it died before there was a queue
             experiment.configure()
         for name in experiment.plans:
@@ -132,8 +129,7 @@ def test_death_at_every_call_of_a_recovery(make, moment, tmp_path):
     for number in boundaries(count, 6):
         experiment = put_back()
         scene.shim.arm(DEATHS[moment], number)
-        scene.server.spawn()
-        scene.server.log.wait_for(r'msg="listening"')
+        scene.server.comes_up()
         scene.judge(experiment, f"call {number} of {count} ({scene.shim.last})")
     scene.close()
 

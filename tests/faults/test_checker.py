@@ -4,8 +4,8 @@ that was made bad for it, and the same history without the bad call is clean."""
 import pytest
 
 from checker import WRONGS, check
-from history import (OK, REFUSED, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found, History, Mark,
-                     Remove, Rules, Settle)
+from history import (DECLINED, OK, REFUSED, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found,
+                     History, Mark, Remove, Rules, Settle)
 
 STEP = 0.01  # how long a call takes
 
@@ -102,6 +102,7 @@ BAD = {
     "unexpected": [
         lambda: story("a").take("a").use("ack", 2).take("ghost", at=3).use("ack", 4),
         lambda: Story().put("a", outcome=REFUSED).take("a").use("ack", 2),
+        lambda: Story().put("a", outcome=DECLINED).take("a").use("ack", 2),
         lambda: Story().put("a", dedup="k").put("b", at=1, dedup="k", deduplicated=True)
         .take("b", at=2).use("ack", 3),
         lambda: story("a").take("a").use("ack", 2).dead("ghost"),
@@ -217,6 +218,9 @@ GOOD = {
         story("a").take("a", lease=4).use("ack", 2, outcome=UNKNOWN).use("ack", 3, outcome=REFUSED)
         .take("a", at=6, attempt=2, lease=4).use("ack", 12, outcome=REFUSED)
         .take("a", at=13, attempt=3).use("ack", 14).end(),
+    "a call that was not looked at says nothing": lambda:
+        Story().put("a", outcome=DECLINED).put("b").take("b").use("ack", 2, outcome=DECLINED)
+        .use("ack", 3).end(),
     "a claim of unknown outcome explains a gap in the attempts": lambda:
         story("a").take(outcome=UNKNOWN).take("a", at=20, attempt=2).use("ack", 21).end(),
     "a claim of unknown outcome may have taken what was first": lambda:

@@ -11,7 +11,6 @@ import pytest
 from checker import Verdict, check
 from experiment import Experiment, Plan, new_seed, report, short_or_long
 from history import Enqueue
-from test_disk import comes_up
 
 FRESH = 40  # enqueues after the last start, one by one: what a torn end of the log may cut
 
@@ -82,7 +81,7 @@ class Damage:
     def judge(self, experiment, name, detail, cut_allowed):
         self.tried += 1
         where = f"{self.what} of {name} {detail}"
-        if not comes_up(self.server):
+        if not self.server.comes_up():
             status = self.server.wait()
             assert status > 0, f"{where}: exit status {status}:\n{self.server.log}"
             self.named(name, where)

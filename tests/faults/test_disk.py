@@ -5,8 +5,8 @@ import os
 import time
 
 from disks import ext4, tmpfs
-from experiment import Experiment, short_or_long
-from history import OK, REFUSED, UNKNOWN, Settle
+from experiment import Experiment, Plan, short_or_long, usual_plans
+from history import OK, REFUSED, UNKNOWN
 from test_power import data_on
 
 
@@ -14,6 +14,9 @@ def test_a_disk_that_fills_up_and_is_freed(start, disks):
     """Full: enqueues are refused, the rest goes on. Freed: enqueues go on without a restart."""
     disk = disks(tmpfs, 96)
     experiment = Experiment(start(data=data_on(disk)), "disk full and freed", backlog=100)
+    experiment.plans["kept"] = Plan()
+    for worker in experiment.workers:
+        worker.plans = usual_plans()
     experiment.configure()
     experiment.begin()
     client = experiment.client()
@@ -29,11 +32,14 @@ def test_a_disk_that_fills_up_and_is_freed(start, disks):
         raise AssertionError(f"no enqueue was {outcome}")
 
     for _ in range(short_or_long(3, 100)):
+        client.put_all("kept", [(f"kept-{experiment.tried}-{n}", n, "", {}) for n in range(5)])
         disk.fill(leave=6 << 20)
         until_enqueue(REFUSED)
-        acks = sum(s.outcome == OK for s in experiment.history.of(Settle))
-        experiment.work(0.3)
-        assert sum(s.outcome == OK for s in experiment.history.of(Settle)) > acks
+        first, second, *rest = client.claim("kept", max=5).deliveries
+        assert client.ack("kept", first).outcome == OK
+        assert client.settle("kept", "nack", second).outcome == OK
+        client.ack_all("kept", rest)
+        experiment.work(0.2)
         disk.free()
         until_enqueue(OK)
         experiment.tried += 1
@@ -61,7 +67,7 @@ def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, 
         assert status != 0, f"exit status {status}:\n{server.log}"
         below.free()
         experiment.tried += 1
-        if not comes_up(server):  # the file system itself may have given up
+        if not server.comes_up():  # the file system itself may have given up
             disk.power_on()
             server.start()
         experiment.mark("restart")
@@ -76,11 +82,3 @@ def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, 
         server.end()
         disk.unmount()
         below.unmount()
-
-
-def comes_up(server):
-    server.spawn()
-    listening = server.log.wait_for(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
-    if listening:
-        server.address = ("127.0.0.1", int(listening[1]))
-    return bool(listening)

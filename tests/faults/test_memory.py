@@ -4,6 +4,8 @@ restart finds, and that nothing that was answered is missing."""
 
 import resource
 
+import pytest
+
 from experiment import short_or_long
 from test_calls import Scene
 
@@ -13,6 +15,8 @@ def test_the_nth_allocation_fails(make):
     scene = Scene(make, "failing allocation")
     scene.count_calls()
     count = scene.shim.get("allocations")
+    if count == 0:
+        pytest.skip("not done: this build has an allocator of its own")
     assert count > 1000
     tries = short_or_long(15, 1000)
     for number in range(tries):
@@ -42,4 +46,6 @@ def test_a_server_that_may_not_grow(make):
 def limit_growth(pid, room):
     with open(f"/proc/{pid}/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
+    if size > 1 << 40:
+        pytest.skip("not done: the address sanitizer has taken the whole address space")
     resource.prlimit(pid, resource.RLIMIT_AS, (size + room, size + room))
