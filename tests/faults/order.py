@@ -233,7 +233,8 @@ def check_shares(account, ready, verdict):
     weights = [int(w * scale) for w in exact]
     for start, end, ranks in stretches(account, ready):
         inside = [c for c in account.claims if start <= c.sent and c.came <= end]
-        across = [c for c in account.claims if c.sent < end and c.came > start and c not in inside]
+        across = [c for c in account.claims if c.sent < end and c.came > start
+                  and (c.sent < start or c.came > end)]
         got = [d.rank for c in inside for d in c.deliveries]
         whole = sum(weights[rank] for rank in ranks)
         if len(got) < 2 * whole or not set(got) <= ranks or \

@@ -3,6 +3,7 @@ acknowledged is lost, nothing comes from nowhere, nothing comes back from the de
 a lease. And what a server does that is stopped for a while instead."""
 
 import signal
+import threading
 
 import pytest
 
@@ -18,6 +19,33 @@ def test_without_a_fault_nothing_is_wrong(start, engine):
     experiment.work(short_or_long(3, 60))
     experiment.end_load()
     assert experiment.conclude().acknowledged > 1000
+
+
+@pytest.mark.parametrize("engine", ["memory", "local"])
+def test_a_backlog_is_served_by_the_rules(start, engine):
+    """Every level is full, and several consumers take one at a time: strict order, or shares by
+    weight where the queue has them."""
+    experiment = Experiment(start(engine=engine), f"none, backlog ({engine})", worker_count=0)
+    experiment.configure()
+    client = experiment.client()
+    for name, plan in experiment.plans.items():
+        levels = len(plan.names)
+        client.put_all(name, [(f"{name}-{n}", n % levels, "", {}) for n in range(100 * levels)])
+    client.close()
+
+    def consume():
+        consumer = experiment.client()
+        for name in experiment.plans:
+            while (claim := consumer.claim(name)).deliveries:
+                consumer.ack_all(name, claim.deliveries)
+        consumer.close()
+
+    threads = [threading.Thread(target=consume) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert experiment.conclude().finished == 2400
 
 
 def test_nothing_acknowledged_is_lost_by_kill_nine(start):
