@@ -11,6 +11,8 @@ from history import DECLINED, OK, REFUSED, UNKNOWN, Claim, Delivery, Enqueue, Fo
 from wire import Connection, request_bytes, with_query
 
 OLD_RECEIPTS = 50  # used or expired, kept to be tried again
+NO_QUEUE = {"ready": 0, "scheduled": 0, "in_flight": 0, "dlq_depth": 0,
+            "totals": {"enqueued": 0, "acked": 0, "expired": 0, "cancelled": 0}}
 
 
 def sealed(key, filler):
@@ -156,6 +158,8 @@ class Client:
         query = {"limit": 100}
         while True:
             answer, _, _ = self.ask("GET", f"/v1/queues/{queue}/dead", query=query)
+            if answer and answer.status == 404:
+                return
             if answer is None or answer.status != 200:
                 raise ConnectionError(f"no dead letters: {answer}")
             for dead in answer["messages"]:
@@ -167,6 +171,8 @@ class Client:
 
     def stats(self, queue):
         answer, _, _ = self.ask("GET", f"/v1/queues/{queue}/stats")
+        if answer and answer.status == 404:
+            return NO_QUEUE
         if answer is None or answer.status != 200:
             raise ConnectionError(f"no stats: {answer}")
         return answer.json
