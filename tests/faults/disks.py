@@ -1,5 +1,6 @@
 """Disks that a test may fill, cut the power of, or break: small file systems of its own. They need
-root and mount(2); where that is not to be had the test that wants one is skipped, with the reason."""
+root and mount(2); where that is not to be had the test that wants one is skipped, by name and with
+the reason."""
 
 import errno
 import fcntl
@@ -27,6 +28,11 @@ class Disk:
         self.what, self.options = str(what), options
         self.mounted = False
         os.makedirs(self.folder, exist_ok=True)
+
+    @property
+    def data(self):
+        """For a server's data directory."""
+        return os.path.join(self.folder, "data")
 
     def mount(self):
         run("mount", *self.options, self.what, self.folder)

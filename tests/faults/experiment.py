@@ -154,8 +154,8 @@ def left_in(stats):
 def report(fault, tried, verdict):
     """One line for the table that `make soak` prints."""
     counts = {name: getattr(verdict, name) for name in verdict.COUNTS}
-    line = {"fault": fault, "tried": tried, **counts, "wrong": sum(map(len, verdict.wrongs.values())),
-            "caught": verdict.caught}
+    line = {"fault": fault, "tried": tried, **counts, "caught": verdict.caught,
+            "wrong": sum(map(len, verdict.wrongs.values()))}
     print(f"{fault}: {tried} tried, {verdict}")
     if path := os.environ.get("TRIAGE_FAULT_REPORT"):
         with open(path, "a") as file:

@@ -2,9 +2,10 @@
 answer came, on one clock that nobody sets, and its outcome.
 
 An outcome is OK (done, and said so), REFUSED (looked at and not done, and said so), DECLINED (not
-even looked at: too busy, or stopping) or UNKNOWN: the answer never came, or said that the server does
-not know. An unknown call may have happened or not; whatever it could explain counts as explained. `checker.py` judges a history; it needs nothing else, so that
-one checker serves every engine and every fault. A history can be saved and judged again:
+even looked at: too busy, or stopping) or UNKNOWN: the answer never came, or said that the server
+does not know. An unknown call may have happened or not; what it could explain is held explained.
+`checker.py` judges a history; it needs nothing else, so that one checker serves every engine and
+every fault. A history can be saved and judged again:
 
     /usr/bin/python3 tests/faults/checker.py FILE"""
 

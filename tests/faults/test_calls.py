@@ -2,91 +2,17 @@
 from it; and the same calls failing instead. Windows of microseconds that a random kill misses."""
 
 import errno
-import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 
 import pytest
 
 import script
-from checker import Verdict, check
-from experiment import SOAK, report
-from history import Rules
-from shim import ALL, FAIL, HALF, KILL_AFTER, KILL_BEFORE, SYNC, WRITE, Shim
+from scene import Scene, boundaries
+from shim import ALL, FAIL, HALF, KILL_AFTER, KILL_BEFORE, SYNC, WRITE
 
 DEATHS = {"before": KILL_BEFORE, "after": KILL_AFTER}
-
-
-class Scene:
-    """A server with the shim in it, on a folder that each take finds fresh."""
-
-    def __init__(self, make, fault, data=None):
-        self.fault = fault
-        self.server = make(data=data, **script.SETTINGS)
-        self.shim = Shim(self.server)
-        self.total = Verdict()
-        self.tried = 0
-        self.calls = Counter()
-
-    def fresh(self):
-        self.server.end()
-        shutil.rmtree(self.server.data, ignore_errors=True)
-        subprocess.run(["sync", "-f", os.path.dirname(self.server.data)], check=True)
-        return script.new_experiment(self.server, self.fault)
-
-    def play(self, experiment, started=lambda: None):
-        """Starts the server and lives; wherever it ends. Returns whether it came to the end."""
-        if not self.server.comes_up():
-            return False
-        started()
-        try:
-            experiment.configure()
-            client = experiment.client()
-        except (ConnectionError, TimeoutError, AssertionError):
-            return False
-        done = script.life(client)
-        client.close()
-        return done
-
-    def count_calls(self):
-        """How many there are from the first start to the end of the script."""
-        experiment = self.fresh()
-        self.shim.arm(0, 0)
-        assert self.play(experiment)
-        return self.shim.get("calls")
-
-    def judge(self, experiment, what):
-        """After whatever happened: start again, take everything out, account for it."""
-        self.calls[self.shim.last] += 1
-        self.shim.disarm()
-        self.server.end()
-        assert self.server.comes_up(), f"{self.fault}, {what}: {self.server.log}"
-        if not experiment.history.of(Rules):  # it died before there was a queue
-            experiment.configure()
-        for name in experiment.plans:
-            experiment.drain(name)
-        verdict = check(experiment.history)
-        self.total.add(verdict)
-        self.tried += 1
-        if not verdict.clean:
-            path = os.path.join(self.server.folder, "history")
-            experiment.history.save(path)
-            raise AssertionError(f"{self.fault}, {what} (history in {path}): {verdict}")
-
-    def close(self):
-        report(self.fault, self.tried, self.total)
-        print("  by call:", {call: count for call, count in self.calls.items() if call})
-        self.server.end()
-
-
-def boundaries(count, wanted):
-    """All of them in the long run, else some of each part."""
-    if SOAK or count <= wanted:
-        return range(1, count + 1)
-    step = count / wanted
-    return sorted({int(1 + number * step) for number in range(wanted)})
 
 
 @pytest.mark.parametrize("moment", DEATHS)
@@ -170,8 +96,8 @@ def test_short_writes_are_completed(make):
 
 
 CHANGES = "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync_file_range,ftruncate," \
-          "truncate,fallocate,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,link,linkat," \
-          "sendfile,copy_file_range,splice,io_uring_enter"
+          "truncate,fallocate,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,link," \
+          "linkat,sendfile,copy_file_range,splice,io_uring_enter"
 
 
 def test_no_call_escapes_the_shim(make, tmp_path):

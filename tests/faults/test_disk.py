@@ -7,13 +7,12 @@ import time
 from disks import ext4, tmpfs
 from experiment import Experiment, Plan, short_or_long, usual_plans
 from history import OK, REFUSED, UNKNOWN
-from test_power import data_on
 
 
 def test_a_disk_that_fills_up_and_is_freed(start, disks):
     """Full: enqueues are refused, the rest goes on. Freed: enqueues go on without a restart."""
     disk = disks(tmpfs, 96)
-    experiment = Experiment(start(data=data_on(disk)), "disk full and freed", backlog=100)
+    experiment = Experiment(start(data=disk.data), "disk full and freed", backlog=100)
     experiment.plans["kept"] = Plan()
     for worker in experiment.workers:
         worker.plans = usual_plans()
@@ -56,7 +55,7 @@ def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, 
     for number in range(short_or_long(2, 50)):
         below = disks(tmpfs, 40)
         disk = disks(ext4, os.path.join(below.folder, "image"), 512)
-        server = start(data=data_on(disk), disk_reserve="1M")
+        server = start(data=disk.data, disk_reserve="1M")
         experiment = Experiment(server, "really failing disk", backlog=1000)
         experiment.configure()
         experiment.begin()

@@ -85,7 +85,7 @@ def test_a_kill_in_the_middle_of_recovery_loses_nothing(make):
 
 @pytest.mark.parametrize("engine", ["memory", "local"])
 def test_a_server_that_is_stopped_for_a_while_gives_no_lease_twice(start, engine):
-    """Leases run on while it is stopped: who comes late is refused, and everybody else is served."""
+    """Leases run on while it is stopped: who comes late is refused, all others are served."""
     experiment = Experiment(start(engine=engine), f"SIGSTOP ({engine})")
     experiment.configure()
     experiment.begin()

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from experiment import short_or_long
-from test_calls import Scene
+from scene import Scene
 
 
 def test_the_nth_allocation_fails(make):

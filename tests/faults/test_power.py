@@ -2,18 +2,12 @@
 data, sizes and names that were not synced are gone after the next mount. Unlike kill -9 this
 notices a missing fsync, of a file or of a folder."""
 
-import os
-
 import pytest
 
 from disks import ext4
 from experiment import Experiment, short_or_long
 from shim import CUT_AFTER, CUT_BEFORE
-from test_calls import Scene, boundaries
-
-
-def data_on(disk):
-    return os.path.join(disk.folder, "data")
+from scene import Scene, boundaries
 
 
 def cut_and_restart(experiment, disk):
@@ -30,7 +24,7 @@ def test_nothing_acknowledged_is_lost_by_power_loss(start, make, disks, tmp_path
     rounds = short_or_long(1, 50)
     for number in range(rounds):
         disk = disks(ext4, tmp_path / f"image{number}", 256)
-        experiment = Experiment(start(data=data_on(disk), disk_reserve="32M"),
+        experiment = Experiment(start(data=disk.data, disk_reserve="32M"),
                                 "power loss under load")
         experiment.configure()
         for _ in range(short_or_long(8, 20)):
@@ -45,7 +39,7 @@ def test_nothing_acknowledged_is_lost_by_power_loss(start, make, disks, tmp_path
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_power_loss_at_every_call_of_a_life(make, disks, tmp_path, moment):
     disk = disks(ext4, tmp_path / "image", 64)
-    scene = Scene(make, f"power loss {moment} each file call", data_on(disk))
+    scene = Scene(make, f"power loss {moment} each file call", disk.data)
     count = scene.count_calls()
     action = {"before": CUT_BEFORE, "after": CUT_AFTER}[moment]
     for number in boundaries(count, 8):
