@@ -12,6 +12,14 @@ from disks import disks  # a fixture
 from server import Server
 
 
+ENGINES = ["memory", "local"]  # those that every fault which leaves the data alone is tried on
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
 @pytest.fixture
 def make(tmp_path_factory):
     """Servers for one test, not yet started: make(engine="memory", max_queues=3)."""

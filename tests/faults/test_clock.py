@@ -2,8 +2,6 @@
 not move. What runs by the wall clock (delays, times to live, dedup windows) follows it, as people
 mean it to; the checker leaves that out of account from then on."""
 
-import pytest
-
 from experiment import Experiment, Plan, short_or_long
 from history import REFUSED
 from shim import Shim
@@ -12,7 +10,6 @@ SECOND, HOUR, YEAR = 1000, 3_600_000, 31_557_600_000
 JUMPS = [HOUR, -HOUR, 10 * YEAR, -10 * YEAR, -300, 2 * SECOND, -SECOND, 20 * YEAR, -50 * YEAR]
 
 
-@pytest.mark.parametrize("engine", ["memory", "local"])
 def test_leases_do_not_move_when_the_wall_clock_is_set(make, engine):
     server = make(engine=engine)
     shim = Shim(server)

@@ -5,12 +5,9 @@ a lease. And what a server does that is stopped for a while instead."""
 import signal
 import threading
 
-import pytest
-
 from experiment import Experiment, short_or_long
 
 
-@pytest.mark.parametrize("engine", ["memory", "local"])
 def test_without_a_fault_nothing_is_wrong(start, engine):
     """The yardstick: what the checker says of a server to which nothing happens."""
     experiment = Experiment(start(engine=engine), f"none ({engine})")
@@ -21,7 +18,6 @@ def test_without_a_fault_nothing_is_wrong(start, engine):
     assert experiment.conclude().acknowledged > 1000
 
 
-@pytest.mark.parametrize("engine", ["memory", "local"])
 def test_a_backlog_is_served_by_the_rules(start, engine):
     """Every level is full, and several consumers take one at a time: strict order, or shares by
     weight where the queue has them."""
@@ -83,7 +79,6 @@ def test_a_kill_in_the_middle_of_recovery_loses_nothing(make):
     assert experiment.conclude().acknowledged > 10
 
 
-@pytest.mark.parametrize("engine", ["memory", "local"])
 def test_a_server_that_is_stopped_for_a_while_gives_no_lease_twice(start, engine):
     """Leases run on while it is stopped: who comes late is refused, all others are served."""
     experiment = Experiment(start(engine=engine), f"SIGSTOP ({engine})")
