@@ -23,6 +23,7 @@ class Scene:
         self.total = Verdict()
         self.tried = 0
         self.calls = Counter()
+        self.failures = []  # told in the end, so that every take is tried
 
     def fresh(self):
         self.server.end()
@@ -54,25 +55,29 @@ class Scene:
     def judge(self, experiment, what):
         """After whatever happened: start again, take everything out, account for it."""
         self.calls[self.shim.last] += 1
+        self.tried += 1
         self.shim.disarm()
         self.server.end()
-        assert self.server.comes_up(), f"{self.fault}, {what}: {self.server.log}"
+        if not self.server.comes_up():
+            self.failures.append(f"{what}: {self.server.log}")
+            return
         if not experiment.history.of(Rules):  # it died before there was a queue
             experiment.configure()
         for name in experiment.plans:
             experiment.drain(name)
         verdict = check(experiment.history)
         self.total.add(verdict)
-        self.tried += 1
         if not verdict.clean:
-            path = os.path.join(self.server.folder, "history")
+            path = os.path.join(self.server.folder, f"history-{self.tried}")
             experiment.history.save(path)
-            raise AssertionError(f"{self.fault}, {what} (history in {path}): {verdict}")
+            self.failures.append(f"{what} (history in {path}): {verdict}")
 
     def close(self):
         report(self.fault, self.tried, self.total)
         print("  by call:", {call: count for call, count in self.calls.items() if call})
         self.server.end()
+        assert not self.failures, f"{self.fault}: {len(self.failures)} of {self.tried} takes\n" \
+            + "\n".join(self.failures[:5])
 
 
 def boundaries(count, wanted):
