@@ -1,9 +1,11 @@
 """The other side of shim.c: builds it, loads it into a server, and tells it what to do."""
 
+import atexit
 import errno
 import functools
 import mmap
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -24,6 +26,7 @@ ALL = WRITE | SYNC | NAME | RESIZE
 def library():
     """Built once for each run of the tests."""
     folder = tempfile.mkdtemp(prefix="triage-shim-")
+    atexit.register(shutil.rmtree, folder)
     path = os.path.join(folder, "shim.so")
     subprocess.run(["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wall", "-Wno-nonnull", "-o",
                     path, os.path.join(HERE, "shim.c"), "-ldl"], check=True)
