@@ -7,6 +7,7 @@ import time
 from disks import ext4, tmpfs
 from experiment import Experiment, Plan, short_or_long, usual_plans
 from history import OK, REFUSED, UNKNOWN
+from test_power import cut_and_restart
 
 
 def test_a_disk_that_fills_up_and_is_freed(start, disks):
@@ -65,18 +66,13 @@ def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, 
         experiment.join()
         assert status != 0, f"exit status {status}:\n{server.log}"
         below.free()
-        experiment.tried += 1
         if not server.comes_up():  # the file system itself may have given up
             disk.power_on()
             server.start()
         experiment.mark("restart")
         experiment.begin()
         experiment.work(0.2)
-        disk.cut()
-        server.kill()
-        experiment.join()
-        disk.power_on()
-        experiment.restart()
+        cut_and_restart(experiment, disk)
         experiment.conclude()
         server.end()
         disk.unmount()
