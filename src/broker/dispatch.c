@@ -101,6 +101,13 @@ static void give_back(struct request *r)
     shard_submit(r->shard, &w->release);
 }
 
+/* What the plan counted on had expired, and is gone now; there may be other messages. */
+static bool something_ready(const struct request *r)
+{
+    const struct engine_queue *q = r->dispatcher->queue;
+    return policy_eligible(&q->config, &q->view, r->work->max_rank) > 0;
+}
+
 static void claim_done(struct engine_op *op)
 {
     struct request *r = op->user;
@@ -111,14 +118,19 @@ static void claim_done(struct engine_op *op)
         give_back(r);
         return;
     }
-    bool again = !op->status && op->claim.found == 0 && w->timer.height > 0 && open &&
-                 !s->draining && !atomic_load(&r->hung_up);
-    if (again) {
+    bool again =
+        !op->status && op->claim.found == 0 && open && !s->draining && !atomic_load(&r->hung_up);
+    if (again && w->timer.height > 0) {
         park_again(r->dispatcher, r);
         dispatch_mark(r->dispatcher);
-        return;
+    } else if (again && something_ready(r)) {
+        park_again(r->dispatcher, r);
+        dispatch_serve(r->dispatcher);
+        if (w->parked)
+            give_up(r, STATUS_OK);
+    } else {
+        shard_finish(s, r, op->status);
     }
-    shard_finish(s, r, op->status);
 }
 
 static void submit_claim(struct dispatcher *d, struct request *r)

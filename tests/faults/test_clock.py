@@ -53,3 +53,20 @@ def test_a_lease_survives_a_restart_across_a_jump(make):
         client.close()
         experiment.tried += 1
     experiment.conclude()
+
+
+def test_a_claim_looks_past_what_has_just_expired(make, engine):
+    """The clock jumps over the end of some messages, and a claim comes before anybody noticed."""
+    server = make(engine=engine)
+    shim = Shim(server)
+    server.start()
+    queue = server.queue("q")
+    for priority in (9, 9, 7, 5):
+        queue.put("short-lived", priority=priority, ttl_seconds=100)
+    queue.put("one", priority=3)
+    queue.put("two", priority=1)
+    shim.set(clock_ms=HOUR)
+    assert [m["payload"] for m in queue.take()] == ["one"]
+    assert [m["payload"] for m in queue.take()] == ["two"]
+    assert queue.take() == []
+    assert queue.stats()["totals"]["expired"] == 4
