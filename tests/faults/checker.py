@@ -143,6 +143,9 @@ class Account:
         self.claims, self.ended = [], None
         self.marks = history.of(Mark)
         self.clock_was_set = any(mark.what == "clock" for mark in self.marks)
+        stopped = [mark.at for mark in self.marks if mark.what == "stopped"]
+        resumed = [mark.at for mark in self.marks if mark.what == "resumed"]
+        self.pauses = list(zip(stopped, resumed))
         self.strays = []  # deliveries and dead letters with a key that nobody sent here
         mine = [r for r in history.log if not isinstance(r, Mark) and r.queue == queue]
         for record in mine:

@@ -100,7 +100,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Mark:
-    what: str  # restart, clock (the wall clock was set)
+    what: str  # restart, clock (the wall clock was set), stopped, resumed
     at: float
 
 

@@ -27,7 +27,17 @@ class Ready:
     in_place: bool  # it stands where its enqueue put it
 
 
-def next_start(taken):
+def noticed(account, due):
+    """When a delay or a lease that ended then has certainly been seen to: not while the server is
+    stopped, nor by the first who are served after that."""
+    at = due + TIMER
+    for start, end in account.pauses:
+        if due < end and at > start:
+            at = end + TIMER
+    return at
+
+
+def next_start(account, taken):
     """(when it was certainly ready again after this delivery or None, still in its old place)."""
     if taken.used("ack", OK, UNKNOWN) or taken.used("nack", UNKNOWN) or \
             taken.used("release", UNKNOWN):
@@ -36,9 +46,9 @@ def next_start(taken):
         return use.came, True
     for use in taken.used("nack", OK):
         if use.delay > 0:
-            return use.came + use.delay + TIMER, False
+            return noticed(account, use.came + use.delay), False
         return (use.came, True) if use.state == "ready" else (None, False)
-    return taken.lease_end()[1] + TIMER, True
+    return noticed(account, taken.lease_end()[1]), True
 
 
 def raw_intervals(account, message):
@@ -49,13 +59,13 @@ def raw_intervals(account, message):
     if enqueue.ttl is not None:
         limits.append(enqueue.sent + enqueue.ttl - SLACK)
     limit = min(limits, default=FOREVER)
-    start = enqueue.came + (enqueue.delay + TIMER if enqueue.delay else 0)
+    start = noticed(account, enqueue.came + enqueue.delay) if enqueue.delay else enqueue.came
     in_place, attempt, released = enqueue.delay == 0, 0, False
     for taken in message.taken:
         unbroken = taken.delivery.attempt == attempt + (0 if released else 1)
         if start is not None and unbroken:
             yield Ready(message, start, min(taken.claim.sent, limit), in_place)
-        start, stays = next_start(taken)
+        start, stays = next_start(account, taken)
         in_place = in_place and stays
         attempt, released = taken.delivery.attempt, bool(taken.used("release", OK))
         if attempt >= account.rules.max_attempts and not released:

@@ -245,6 +245,10 @@ GOOD = {
     "when the wall clock is set, what runs by it is not judged": lambda:
         Story().mark("clock", 1).put("a", ttl=1.0, delay=5.0).put("b", at=1).take("a", at=2)
         .use("ack", 3).take("b", at=4).use("ack", 5).end(),
+    "a delay that ends while the server is stopped is seen to later": lambda:
+        Story().mark("stopped", 1).mark("resumed", 9).put("low", at=0.2, rank=5)
+        .put("high", at=0.5, rank=0, delay=1.0).take("low", at=9.1).use("ack", 9.2)
+        .take("high", at=9.3, rank=0).use("ack", 9.4).end(),
     "a redriven message starts again": lambda:
         story("a", max_attempts=1).take("a").nack(2, state="dead").redrive("a", 3)
         .take("a", at=4).use("ack", 5).end(),

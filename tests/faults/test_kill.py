@@ -86,9 +86,11 @@ def test_a_server_that_is_stopped_for_a_while_gives_no_lease_twice(start, engine
     experiment.begin()
     for _ in range(short_or_long(3, 50)):
         experiment.work(experiment.random.uniform(0.05, 0.3))
+        experiment.mark("stopped")
         experiment.server.process.send_signal(signal.SIGSTOP)
         experiment.work(experiment.random.choice((0.1, 0.5, 1.2, 2.5)))
         experiment.server.process.send_signal(signal.SIGCONT)
+        experiment.mark("resumed")
         experiment.tried += 1
     experiment.end_load()
     assert experiment.conclude().acknowledged > 10
