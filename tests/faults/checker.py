@@ -24,6 +24,7 @@ Every message is accounted for, and what no such queue can have shown is named:
 Times are the clients': what lies between sending and the answer happened somewhere in between, and
 everything is decided in the server's favour. Order is judged in `order.py`."""
 
+import functools
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -107,7 +108,7 @@ class Taken:
 @dataclass
 class Message:
     enqueue: Enqueue
-    taken: list = field(default_factory=list)  # in order of time
+    taken: list = field(default_factory=list)  # in their order
     removes: list = field(default_factory=list)
     found: list = field(default_factory=list)
 
@@ -131,6 +132,13 @@ class Message:
 
     def acks(self, *outcomes):
         return [use for taken in self.taken for use in taken.used("ack", *outcomes)]
+
+
+def in_turn(a, b):
+    """Deliveries in their order: by time, by attempt when their claims were under way at once."""
+    if a.claim.came < b.claim.sent or b.claim.came < a.claim.sent:
+        return -1 if a.claim.came < b.claim.sent else 1
+    return a.delivery.attempt - b.delivery.attempt or (1 if a.claim.came > b.claim.came else -1)
 
 
 class Account:
@@ -167,7 +175,7 @@ class Account:
     def connect(self, records):
         receipts = {}
         self.twice = []  # receipts that were handed out twice
-        for claim in sorted(self.claims, key=lambda c: c.came):
+        for claim in self.claims:
             for delivery in claim.deliveries:
                 taken = Taken(delivery, claim)
                 if delivery.receipt in receipts:
@@ -189,6 +197,8 @@ class Account:
                 self.messages[record.key].found.append(record)
         for taken in receipts.values():
             taken.uses.sort(key=lambda use: use.sent)
+        for message in self.messages.values():
+            message.taken.sort(key=functools.cmp_to_key(in_turn))
 
 
 # One message.

@@ -249,6 +249,9 @@ GOOD = {
         Story().mark("stopped", 1).mark("resumed", 9).put("low", at=0.2, rank=5)
         .put("high", at=0.5, rank=0, delay=1.0).take("low", at=9.1).use("ack", 9.2)
         .take("high", at=9.3, rank=0).use("ack", 9.4).end(),
+    "an answer that came late, after the next one's, was the earlier": lambda:
+        story("a").take("a", at=1, took=5.0, lease=2).take("a", at=5.9, attempt=2)
+        .use("ack", 7).use("ack", 7, receipt=1, outcome=REFUSED).end(),
     "a redriven message starts again": lambda:
         story("a", max_attempts=1).take("a").nack(2, state="dead").redrive("a", 3)
         .take("a", at=4).use("ack", 5).end(),
