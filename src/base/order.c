@@ -1,12 +1,15 @@
 #include "base/order.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 static bool before(const struct order_node *node, int64_t key, uint64_t tie)
 {
-    return node->key != key ? node->key < key : node->tie < tie;
+    if (node->key != key)
+        return node->key < key;
+    return PLANTED(FIFO_TIE) ? node->tie > tie : node->tie < tie;
 }
 
 void order_init(struct order *o)

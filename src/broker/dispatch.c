@@ -3,6 +3,7 @@
  * may take the most urgent level that has something is served: first come, first served, one
  * message wakes one consumer, and nobody else is looked at. */
 #include "base/mem.h"
+#include "base/plant.h"
 #include "broker/shard.h"
 
 #include <assert.h>
@@ -12,7 +13,7 @@
 
 void dispatch_mark(struct dispatcher *d)
 {
-    if (d->dirty)
+    if (d->dirty || (PLANTED(LOST_WAKEUP) && d->waiting_count == 1))
         return;
     d->dirty = true;
     d->references++;

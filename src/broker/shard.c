@@ -119,9 +119,10 @@ static void sweep_done(struct engine_op *op)
     s->sweep_again = op->sweep.more && !op->status;
 }
 
+/* Not while draining: once all is answered the engine may be closed, and nobody waits for more. */
 static void sweep(struct shard *s)
 {
-    if (s->sweeping || s->engine->failed ||
+    if (s->sweeping || s->draining || s->engine->failed ||
         (!s->sweep_again && engine_next_due_ms(s->engine, s->now) > 0))
         return;
     s->sweeping = true;
@@ -298,7 +299,7 @@ static void on_timer(uv_timer_t *t)
 
 static void arm_timer(struct shard *s)
 {
-    bool asleep = s->sweeping || s->engine->failed;
+    bool asleep = s->sweeping || s->draining || s->engine->failed;
     int64_t due_ms = asleep ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
     const struct order_node *first = order_first(&s->timers);
     if (first && first->key - s->now.mono_ms < due_ms)

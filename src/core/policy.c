@@ -1,4 +1,5 @@
 #include "core/policy.h"
+#include "base/plant.h"
 #include "core/age.h"
 
 #include <assert.h>
@@ -32,7 +33,7 @@ static void set_quotas(struct policy *p, const struct queue_config *config)
         unit = gcd(p->quota[rank], unit);
     }
     for (int rank = 0; rank < config->level_count; rank++)
-        p->quota[rank] /= (uint32_t)unit;
+        p->quota[rank] = p->quota[rank] / (uint32_t)unit + PLANTED(SHARE_OFF_BY_ONE);
 }
 
 void policy_init(struct policy *p, const struct queue_config *config)
@@ -234,6 +235,8 @@ static void plan_strict(struct planner *w, uint32_t left)
 {
     uint64_t sure = 0;
     for (int rank = 0; rank <= w->plan->max_rank && sure < left; rank++) {
+        if (PLANTED(INVERTED) && rank == 0 && w->plan->max_rank > 0)
+            continue;
         struct plan_step step = group(w, rank);
         if (step.lane_count > 0)
             add_step(w, step, w->plan->want, TOKENS_NONE);

@@ -91,6 +91,21 @@ def test_sigterm_under_requests_drains_every_thread(start, engine):
         assert ready >= sum(answered)
 
 
+def test_sigterm_while_leases_run_out(start):
+    """A client that never sends the rest of its request holds up the end until drain_seconds are
+    over; leases that run out meanwhile wait for the next start."""
+    server = start(drain_seconds=1)
+    queue = server.queue("q")
+    queue.put_all([{"payload": "x"}] * 1000)
+    for number in range(100):
+        queue.take(max=10, visibility_timeout_seconds=0.9 + number / 100)
+    slow = Connection(server.address)
+    slow.send(request_bytes("POST", queue.path + "/messages", b'{"payload":"x"}')[:-5])
+    server.stop()
+    server.start()
+    until(lambda: server.queue("q").stats()["ready"] == 1000)
+
+
 def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(start, tmp_path):
     first = start()
     first.queue("q").put("x")

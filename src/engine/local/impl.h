@@ -38,7 +38,7 @@ struct local_shared {
     uint64_t memory_limit; /* per shard */
     uint32_t window;       /* messages that a lane may always keep in memory */
     uint64_t boot;
-    const char *damage; /* met while recovering, or NULL */
+    char damage[512]; /* the first that was met while recovering, or empty */
 };
 
 struct limbo {
