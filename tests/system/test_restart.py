@@ -141,6 +141,54 @@ def test_data_of_a_newer_format_is_refused(start):
     assert server.start().queue("q").take_one()["payload"] == "x"
 
 
+def log_segment(server):
+    """The segment that the last records went to, and its bytes up to the last that is not zero."""
+    folder = os.path.join(server.data, "log")
+    newest, bytes_of = None, b""
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read().rstrip(b"\0")
+        if b"the last one" in data:
+            newest, bytes_of = os.path.join(folder, name), data
+    return newest, bytes_of
+
+
+def overwrite(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_damage_in_the_log_is_refused_and_named(start):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "in the middle", "the last one"]:
+        queue.put(payload)
+    server.kill()
+    path, data = log_segment(server)
+    place = data.index(b"in the middle")
+    overwrite(path, place, b"IN")
+    status, log = server.start_refused()
+    assert status > 0 and re.search(re.escape(path) + r" offset \d+", log), log
+    overwrite(path, place, b"in")
+    assert server.start().queue("q").take_payloads(3) == ["first", "in the middle", "the last one"]
+
+
+def test_a_torn_write_at_the_end_of_the_log_is_cut_off(start):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "in the middle", "the last one"]:
+        queue.put(payload)
+    server.kill()
+    path, data = log_segment(server)
+    overwrite(path, data.index(b"the last one"), bytes(4096))
+    server.start().queue("q").put("again")
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take_payloads(3) == ["first", "in the middle", "again"]
+    assert queue.take(max=1) == [] and conserved(queue.stats())
+
+
 def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path):
     """Root may write everywhere, so the directory is one that the kernel itself keeps."""
     server = Server(tmp_path, data="/proc/triage-data")

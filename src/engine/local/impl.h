@@ -5,7 +5,8 @@
  *   tail.c     messages that are only in the store: refill, recall, spill, sweep
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
- *   store.c    RocksDB
+ *   store.c    RocksDB: opening and reading; store_write.c writes, through the log
+ *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start
  *   record.c   bytes
  *
  * A message's record is written once, when it is put, and deleted once. It is hot

@@ -324,7 +324,9 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
                        struct engine *shards[], struct buf *error)
 {
     struct store *store;
-    enum status status = store_open(options->data_dir, options->disk_reserve, &store, error);
+    bool synced = options->durability == DURABILITY_FSYNC;
+    enum status status =
+        store_open(options->data_dir, options->disk_reserve, synced, &store, error);
     if (status)
         return status;
     struct local_shared *shared = mem_zalloc(sizeof(*shared));
