@@ -30,8 +30,11 @@ test: setup-test ## run all tests (TEST_ARGS="unit/buf system" for some)
 bench: setup-bench build ## measure Triage beside its peers (BENCH_ARGS)
 	@$(PYTHON) bench/run.py $(BENCH_ARGS)
 
-soak: setup-test ## run the long tests
+soak: setup-test ## run the long tests: every fault, many times
 	@$(PYTHON) tools/run-tests --soak $(TEST_ARGS)
+
+plant: setup-test ## break one promise after the other, and see which test says so
+	@tools/plant
 
 fuzz: setup-fuzz build-fuzz ## search for bad inputs, FUZZ_SECONDS=60 for each target
 	@tools/run-fuzz $(FUZZ_SECONDS)
@@ -51,7 +54,7 @@ install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
 	    install -D -m 644 -t $(DESTDIR)$(sysconfdir)/triage packaging/triage.conf
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-plant
 
 help: ## list these
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -66,5 +69,5 @@ setup-%:
 	@tools/setup $*
 
 .NOTPARALLEL:
-.PHONY: all run test bench soak fuzz format check-format install clean help
+.PHONY: all run test bench soak plant fuzz format check-format install clean help
 .PHONY: build build-asan build-tsan build-fuzz

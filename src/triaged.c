@@ -88,8 +88,8 @@ static bool open_broker(struct server *s)
     uint64_t started_us = clock_mono_us();
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)
-        log_error("cannot open the engine", "engine=%s reason=\"%s\"", c->engine,
-                  log_plain(buf_cstr(&error)));
+        log_error("cannot open the engine", "engine=%s data=\"%s\" reason=\"%s\"", c->engine,
+                  c->data, log_plain(buf_cstr(&error)));
     else
         log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine, durability(c),
                  (unsigned long long)(clock_mono_us() - started_us) / 1000);
@@ -219,7 +219,8 @@ static void on_watch(uv_timer_t *timer)
     struct buf detail = {0};
     if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE &&
         broker_failed(s->broker)) {
-        log_error("the engine failed; stopping", "reason=\"%s\"", log_plain(buf_cstr(&detail)));
+        log_error("the engine failed; stopping", "data=\"%s\" reason=\"%s\"", s->settings.data,
+                  log_plain(buf_cstr(&detail)));
         s->exit_status = 1;
         drain(s);
     }

@@ -45,7 +45,13 @@ size_t order_node_extra(uint64_t tie); /* bytes of links behind the node */
 void order_insert(struct order *o, struct order_node *node);
 void order_remove(struct order *o, struct order_node *node);
 
-struct order_node *order_first(const struct order *o); /* NULL when empty */
+/* NULL when empty. */
+static inline struct order_node *order_first(const struct order *o)
+{
+    struct order_node *first = o->sentinel->links[0].next;
+    return first == o->sentinel ? NULL : first;
+}
+
 struct order_node *order_last(const struct order *o);
 struct order_node *order_next(const struct order *o, const struct order_node *node);
 struct order_node *order_prev(const struct order *o, const struct order_node *node);

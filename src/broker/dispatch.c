@@ -3,6 +3,7 @@
  * may take the most urgent level that has something is served: first come, first served, one
  * message wakes one consumer, and nobody else is looked at. */
 #include "base/mem.h"
+#include "base/plant.h"
 #include "broker/shard.h"
 
 #include <assert.h>
@@ -12,12 +13,19 @@
 
 void dispatch_mark(struct dispatcher *d)
 {
-    if (d->dirty)
+    if (d->dirty || (PLANTED(LOST_WAKEUP) && d->waiting_count == 1))
         return;
     d->dirty = true;
     d->references++;
     d->next_dirty = d->shard->dirty;
     d->shard->dirty = d;
+}
+
+/* Whoever sees the effect of an op at once has marked it when it was submitted. */
+void dispatch_mark_late(struct dispatcher *d)
+{
+    if (!engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
+        dispatch_mark(d);
 }
 
 static void park(struct dispatcher *d, struct request *r)
@@ -100,6 +108,24 @@ static void give_back(struct request *r)
     shard_submit(r->shard, &w->release);
 }
 
+/* What it was to get had outlived its time to live, and is gone now; there may be something else.
+ * Each try clears a level at least. */
+static bool may_try_again(const struct dispatcher *d, struct work *w)
+{
+    const struct queue_config *config = &d->queue->config;
+    int max_rank = rank_of_request(config, w->request);
+    return max_rank >= 0 && !config->paused && ++w->tries < config->level_count &&
+           policy_eligible(config, &d->queue->view, max_rank) > 0;
+}
+
+static void try_again(struct request *r)
+{
+    park_again(r->dispatcher, r);
+    dispatch_serve(r->dispatcher);
+    if (r->work->parked)
+        give_up(r, STATUS_OK);
+}
+
 static void claim_done(struct engine_op *op)
 {
     struct request *r = op->user;
@@ -120,6 +146,10 @@ static void claim_done(struct engine_op *op)
         park_again(r->dispatcher, r);
         if (none)
             dispatch_mark(r->dispatcher);
+        return;
+    }
+    if (none && open && !s->draining && may_try_again(r->dispatcher, w)) {
+        try_again(r);
         return;
     }
     shard_finish(s, r, op->status);

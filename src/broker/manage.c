@@ -348,6 +348,7 @@ static void portion_done(struct engine_op *op)
     struct request *r = op->user;
     r->count += op->bulk.count;
     r->work->credit -= op->bulk.count;
+    dispatch_mark_late(r->dispatcher);
     if (op->status || !portions_left(r))
         shard_finish(r->shard, r, op->status);
     else

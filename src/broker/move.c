@@ -8,6 +8,7 @@
 static void some_done(struct engine_op *op)
 {
     struct request *r = op->user;
+    dispatch_mark_late(r->dispatcher);
     shard_finish(r->shard, r, op->status);
 }
 
@@ -54,6 +55,7 @@ static void moved(struct engine_op *op)
     struct request *r = op->user;
     for (uint32_t i = 0; !op->status && i < op->move.count; i++)
         r->count += op->move.items[i].changed;
+    dispatch_mark_late(r->dispatcher);
     page_done(r, op->status);
 }
 

@@ -79,6 +79,7 @@ struct work *work_new(struct shard *s, struct request *r)
     w->ticket = ticket;
     w->parked = false;
     w->waited = false;
+    w->tries = 0;
     w->items = NULL;
     w->item_count = 0;
     w->timer.tie = ticket;
@@ -118,9 +119,10 @@ static void sweep_done(struct engine_op *op)
     s->sweep_again = op->sweep.more && !op->status;
 }
 
+/* Not while draining: once all is answered the engine may be closed, and nobody waits for more. */
 static void sweep(struct shard *s)
 {
-    if (s->sweeping || s->engine->failed ||
+    if (s->sweeping || s->draining || s->engine->failed ||
         (!s->sweep_again && engine_next_due_ms(s->engine, s->now) > 0))
         return;
     s->sweeping = true;
@@ -139,6 +141,8 @@ static void op_done(struct engine_op *op)
     struct shard *s = r->shard;
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
         r->urgent_waiting = dispatch_urgent_waiting(r->dispatcher, op->settle.items[0].slot);
+    if (r->kind == REQUEST_PUT || r->kind == REQUEST_SETTLE)
+        dispatch_mark_late(r->dispatcher);
     shard_finish(s, r, op->status);
 }
 
@@ -297,7 +301,7 @@ static void on_timer(uv_timer_t *t)
 
 static void arm_timer(struct shard *s)
 {
-    bool asleep = s->sweeping || s->engine->failed;
+    bool asleep = s->sweeping || s->draining || s->engine->failed;
     int64_t due_ms = asleep ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
     const struct order_node *first = order_first(&s->timers);
     if (first && first->key - s->now.mono_ms < due_ms)

@@ -24,6 +24,7 @@ struct work {
     int max_rank;    /* CLAIM */
     bool parked;
     bool waited;         /* it was not served at once */
+    uint8_t tries;       /* CLAIM: how often nothing was found though there was something */
     engine_visit *visit; /* CLAIM: the caller's */
     struct plan plan;
     struct queue_config config; /* CONFIGURE, and creation by a PUT */
@@ -151,7 +152,8 @@ void list_remove(struct request_list *l, struct request *r);
 
 /* dispatch.c */
 void dispatch_claim(struct dispatcher *d, struct request *r);
-void dispatch_mark(struct dispatcher *d); /* it may have something for a waiting consumer */
+void dispatch_mark(struct dispatcher *d);      /* it may have something for a waiting consumer */
+void dispatch_mark_late(struct dispatcher *d); /* … now that the engine has answered */
 void dispatch_serve(struct dispatcher *d);
 void dispatch_timeout(struct request *r); /* it waited long enough */
 void dispatch_hangup(struct request *r);

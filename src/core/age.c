@@ -53,6 +53,16 @@ int age_effective_rank(const struct queue_config *config, int rank, int64_t read
     return rank;
 }
 
+bool age_aged(const struct queue_config *config, int rank, int64_t ready_ms, int64_t now_ms)
+{
+    const struct level *level = &config->levels[rank];
+    int64_t least_ms = level->age_ms, urgent_ms = age_urgent_ms(level);
+    if (least_ms == 0 || (urgent_ms > 0 && urgent_ms < least_ms))
+        least_ms = urgent_ms;
+    return rank > 0 && least_ms > 0 && now_ms - ready_ms >= least_ms &&
+           age_between(config, ready_ms, now_ms) >= least_ms;
+}
+
 bool age_late(const struct queue_config *config, int rank, int64_t ready_ms, int64_t now_ms)
 {
     int64_t max_ms = config->levels[rank].max_wait_ms;

@@ -20,6 +20,9 @@ int64_t age_cutoff(const struct queue_config *config, int64_t now_ms, int64_t wa
 int age_effective_rank(const struct queue_config *config, int rank, int64_t ready_ms,
                        int64_t now_ms);
 
+/* Does it count as something more urgent than its level? */
+bool age_aged(const struct queue_config *config, int rank, int64_t ready_ms, int64_t now_ms);
+
 /* From this wait on a message of the level goes before all others, so that it is claimed within
  * max_wait_ms; 0 when the level has no promise. */
 int64_t age_urgent_ms(const struct level *level);

@@ -130,6 +130,8 @@ int levels_resolve(const struct queue_config *config, const struct priority_ref 
 
 int levels_rank_of_slot(const struct queue_config *config, uint8_t slot)
 {
+    if (slot < config->level_count && config->levels[slot].slot == slot)
+        return slot; /* as it is until levels are reordered */
     for (int i = 0; i < config->level_count; i++) {
         if (config->levels[i].slot == slot)
             return i;

@@ -1,4 +1,5 @@
 #include "core/policy.h"
+#include "base/plant.h"
 #include "core/age.h"
 
 #include <assert.h>
@@ -32,15 +33,19 @@ static void set_quotas(struct policy *p, const struct queue_config *config)
         unit = gcd(p->quota[rank], unit);
     }
     for (int rank = 0; rank < config->level_count; rank++)
-        p->quota[rank] /= (uint32_t)unit;
+        p->quota[rank] = p->quota[rank] / (uint32_t)unit + PLANTED(SHARE_OFF_BY_ONE);
 }
 
 void policy_init(struct policy *p, const struct queue_config *config)
 {
     *p = (struct policy){.kind = config->policy};
     for (int rank = 0; rank < config->level_count; rank++) {
-        p->ages = p->ages || (rank > 0 && config->levels[rank].age_ms > 0);
-        p->promises = p->promises || config->levels[rank].max_wait_ms > 0;
+        const struct level *level = &config->levels[rank];
+        bool ages = rank > 0 && level->age_ms > 0;
+        p->climb_ms[rank] = ages ? p->climb_ms[rank - 1] + level->age_ms : 0;
+        p->climb_to[rank] = ages ? p->climb_to[rank - 1] : (uint8_t)rank;
+        p->ages = p->ages || ages;
+        p->promises = p->promises || level->max_wait_ms > 0;
     }
     set_quotas(p, config);
     for (int max_rank = 0; max_rank < config->level_count; max_rank++)
@@ -90,14 +95,58 @@ uint64_t policy_room(const struct queue_config *config, const struct queue_view 
 
 /* Planning */
 
+#define NOTHING UINT8_MAX
+
 struct planner {
     struct policy *policy;
     const struct queue_config *config;
     const struct queue_view *view;
     int64_t now_ms;
-    uint64_t claimable[LEVEL_COUNT_MAX]; /* by rank */
     struct plan *plan;
+    bool aged; /* some head counts as more urgent than its level */
+    /* By rank. */
+    uint8_t counts_as[LEVEL_COUNT_MAX]; /* its head, at most; NOTHING: there is none */
+    uint64_t claimable[LEVEL_COUNT_MAX];
+    int64_t head_ms[LEVEL_COUNT_MAX];
+    uint64_t head_seq[LEVEL_COUNT_MAX];
 };
+
+/* As what the head of a level counts by age alone; promises are planned apart. */
+static int head_counts_as(const struct planner *w, int rank)
+{
+    const struct level *levels = w->config->levels;
+    if (levels[rank].age_ms == 0 || w->now_ms - w->head_ms[rank] < levels[rank].age_ms)
+        return rank; /* no pause makes it older */
+    int64_t age_ms = age_between(w->config, w->head_ms[rank], w->now_ms);
+    if (age_ms >= w->policy->climb_ms[rank])
+        return w->policy->climb_to[rank];
+    for (; age_ms >= levels[rank].age_ms; rank--)
+        age_ms -= levels[rank].age_ms;
+    return rank;
+}
+
+static void look_at(struct planner *w, int rank)
+{
+    const struct level *level = &w->config->levels[rank];
+    const struct lane_view *lane = &w->view->lanes[level->slot];
+    uint32_t room = lane_room(level, lane);
+    w->plan->room[level->slot] = room;
+    w->claimable[rank] = minimum(lane->ready, room);
+    w->head_ms[rank] = lane->head_ms;
+    w->head_seq[rank] = lane->head_seq;
+    if (w->claimable[rank] == 0)
+        w->counts_as[rank] = NOTHING;
+    else
+        w->counts_as[rank] = (uint8_t)(w->policy->ages ? head_counts_as(w, rank) : rank);
+    w->aged = w->aged || w->counts_as[rank] < rank;
+}
+
+/* One message less to count on. */
+static void use_up(struct planner *w, int rank)
+{
+    if (--w->claimable[rank] == 0)
+        w->counts_as[rank] = NOTHING;
+}
 
 static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias_ms)
 {
@@ -106,27 +155,43 @@ static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias
         (struct plan_lane){until_ms, bias_ms, w->config->levels[rank].slot, (uint8_t)rank};
 }
 
-static bool head_by(const struct planner *w, int rank, int64_t until_ms)
+static bool older(const struct planner *w, int rank, int than)
 {
-    return w->claimable[rank] > 0 &&
-           w->view->lanes[w->config->levels[rank].slot].head_ms <= until_ms;
+    return w->head_ms[rank] != w->head_ms[than] ? w->head_ms[rank] < w->head_ms[than]
+                                                : w->head_seq[rank] < w->head_seq[than];
 }
 
-/* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. */
+/* Which level has the oldest of what counts as `rank`, as far as the heads tell; -1: none. */
+static int oldest_in(const struct planner *w, int rank)
+{
+    int best = w->counts_as[rank] <= rank ? rank : -1;
+    for (int from = rank + 1; w->aged && from <= w->plan->max_rank; from++) {
+        if (w->counts_as[from] <= rank && (best < 0 || older(w, from, best)))
+            best = from;
+    }
+    return best;
+}
+
+static void add_aged_lane(struct planner *w, int from, int rank)
+{
+    int64_t wait_ms = w->policy->climb_ms[from] - w->policy->climb_ms[rank];
+    add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
+}
+
+/* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. For one
+ * message the lane that has it will do. */
 static struct plan_step group(struct planner *w, int rank)
 {
     struct plan *plan = w->plan;
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count, .rank = (uint8_t)rank};
-    if (w->claimable[rank] > 0)
-        add_lane(w, rank, INT64_MAX, 0);
-    int64_t wait_ms = 0;
-    for (int from = rank + 1; w->policy->ages && from <= plan->max_rank; from++) {
-        if (w->config->levels[from].age_ms == 0)
-            break;
-        wait_ms += w->config->levels[from].age_ms;
-        int64_t until_ms = age_cutoff(w->config, w->now_ms, wait_ms);
-        if (head_by(w, from, until_ms))
-            add_lane(w, from, until_ms, 0);
+    int oldest = oldest_in(w, rank);
+    if (oldest >= 0 && (plan->want == 1 || !w->aged)) {
+        add_aged_lane(w, oldest, rank);
+    } else {
+        for (int from = rank; oldest >= 0 && from <= plan->max_rank; from++) {
+            if (w->counts_as[from] <= rank)
+                add_aged_lane(w, from, rank);
+        }
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     return step;
@@ -151,13 +216,14 @@ static uint32_t plan_promises(struct planner *w)
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count};
     for (int rank = 0; rank <= plan->max_rank; rank++) {
         const struct level *level = &w->config->levels[rank];
-        if (level->max_wait_ms == 0)
+        int64_t urgent_ms = age_urgent_ms(level);
+        if (urgent_ms == 0 || w->claimable[rank] == 0 || w->now_ms - w->head_ms[rank] < urgent_ms)
             continue;
-        int64_t until_ms = age_cutoff(w->config, w->now_ms, age_urgent_ms(level));
-        if (!head_by(w, rank, until_ms))
+        int64_t until_ms = age_cutoff(w->config, w->now_ms, urgent_ms);
+        if (w->head_ms[rank] > until_ms)
             continue;
         add_lane(w, rank, until_ms, level->max_wait_ms);
-        w->claimable[rank]--;
+        use_up(w, rank);
     }
     step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
     if (step.lane_count > 0)
@@ -169,20 +235,25 @@ static void plan_strict(struct planner *w, uint32_t left)
 {
     uint64_t sure = 0;
     for (int rank = 0; rank <= w->plan->max_rank && sure < left; rank++) {
+        if (PLANTED(INVERTED) && rank == 0 && w->plan->max_rank > 0)
+            continue;
         struct plan_step step = group(w, rank);
         if (step.lane_count > 0)
             add_step(w, step, w->plan->want, TOKENS_NONE);
+        if (step.lane_count > 0 && w->plan->want == 1)
+            return;
         sure += w->claimable[rank];
     }
 }
 
-/* The level whose turn it is; -1 when none of those that have something has a token left. */
-static int richest(const uint32_t *tokens, const bool *has, int max_rank)
+/* The level whose turn it is; -1 when none of those in the set has a token left. */
+static int richest(const uint32_t *tokens, uint32_t set)
 {
     int best = -1;
     uint32_t most = 0;
-    for (int rank = 0; rank <= max_rank; rank++) {
-        if (has[rank] && tokens[rank] > most) {
+    for (; set; set &= set - 1) {
+        int rank = __builtin_ctz(set);
+        if (tokens[rank] > most) {
             most = tokens[rank];
             best = rank;
         }
@@ -190,44 +261,66 @@ static int richest(const uint32_t *tokens, const bool *has, int max_rank)
     return best;
 }
 
-/* Which level the step's next message will come from, as far as the heads tell; -1: none. */
-static int oldest_rank(const struct planner *w, const struct plan_step *step)
+/* The levels as which something counts: from as what a head counts to its own level. */
+static uint32_t occupied(const struct planner *w)
 {
-    int best = -1;
-    int64_t best_ms = 0;
-    for (int i = 0; i < step->lane_count; i++) {
-        const struct plan_lane *lane = &w->plan->lanes[step->first_lane + i];
-        int64_t head_ms = w->view->lanes[lane->slot].head_ms;
-        if (w->claimable[lane->rank] > 0 && (best < 0 || head_ms < best_ms)) {
-            best = lane->rank;
-            best_ms = head_ms;
-        }
+    uint32_t set = 0;
+    for (int rank = 0; rank <= w->plan->max_rank; rank++) {
+        if (w->counts_as[rank] != NOTHING)
+            set |= (2U << rank) - (1U << w->counts_as[rank]);
     }
-    return best;
+    return set;
 }
 
-/* Which groups still have something, after one of their levels ran dry. */
-static bool look_again(const struct planner *w, const struct plan_step *groups, bool *has)
+/* Steps of the levels as they are needed, by rank. */
+struct groups {
+    uint32_t made; /* sets of ranks, as is the next */
+    uint32_t sources_known;
+    struct plan_step steps[LEVEL_COUNT_MAX];
+    int8_t sources[LEVEL_COUNT_MAX]; /* oldest_in() */
+};
+
+static const struct plan_step *group_of(struct planner *w, struct groups *g, int rank)
 {
-    bool any = false;
-    for (int rank = 0; rank <= w->plan->max_rank; rank++) {
-        has[rank] = oldest_rank(w, &groups[rank]) >= 0;
-        any = any || has[rank];
-    }
-    return any;
+    if (!(g->made & 1U << rank))
+        g->steps[rank] = group(w, rank);
+    g->made |= 1U << rank;
+    return &g->steps[rank];
+}
+
+/* Counts on one message less of what counts as `rank`. Returns true when a level has run dry. */
+static bool use_source(struct planner *w, struct groups *g, int rank)
+{
+    if (!(g->sources_known & 1U << rank))
+        g->sources[rank] = (int8_t)oldest_in(w, rank);
+    g->sources_known |= 1U << rank;
+    int from = g->sources[rank];
+    use_up(w, from);
+    if (w->claimable[from] > 0)
+        return false;
+    g->sources_known = 0;
+    return true;
+}
+
+/* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
+static void plan_rest(struct planner *w, const struct groups *g)
+{
+    for (uint32_t set = g->made; set; set &= set - 1)
+        add_step(w, g->steps[__builtin_ctz(set)], w->plan->want, TOKENS_OWED);
 }
 
 static void plan_weighted(struct planner *w, uint32_t left)
 {
-    struct plan *plan = w->plan;
-    uint32_t *tokens = w->policy->tokens[plan->max_rank];
-    struct plan_step groups[LEVEL_COUNT_MAX], *last = NULL;
-    bool has[LEVEL_COUNT_MAX];
-    for (int rank = 0; rank <= plan->max_rank; rank++)
-        groups[rank] = group(w, rank);
-    bool any = look_again(w, groups, has);
-    while (any && left > 0) {
-        int rank = richest(tokens, has, plan->max_rank);
+    uint32_t *tokens = w->policy->tokens[w->plan->max_rank];
+    struct groups groups;
+    groups.made = groups.sources_known = 0;
+    struct plan_step *last = NULL;
+    uint32_t set = occupied(w);
+    bool guesses = w->aged && w->plan->want > 1;
+    for (uint32_t each = guesses ? set : 0; each; each &= each - 1)
+        group_of(w, &groups, __builtin_ctz(each)); /* while all that there is still counts */
+    while (set && left > 0) {
+        int rank = richest(tokens, set);
         if (rank < 0) {
             memcpy(tokens, w->policy->quota, sizeof(w->policy->quota));
             continue;
@@ -235,17 +328,13 @@ static void plan_weighted(struct planner *w, uint32_t left)
         if (last && last->rank == rank)
             last->max++;
         else
-            last = add_step(w, groups[rank], 1, TOKENS_TAKEN);
+            last = add_step(w, *group_of(w, &groups, rank), 1, TOKENS_TAKEN);
         tokens[rank]--;
-        left--;
-        if (--w->claimable[oldest_rank(w, &groups[rank])] == 0)
-            any = look_again(w, groups, has);
+        if (--left > 0 && use_source(w, &groups, rank))
+            set = occupied(w);
     }
-    /* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
-    for (int rank = 0; w->policy->ages && plan->want > 1 && rank <= plan->max_rank; rank++) {
-        if (groups[rank].lane_count > 0)
-            add_step(w, groups[rank], plan->want, TOKENS_OWED);
-    }
+    if (guesses)
+        plan_rest(w, &groups);
 }
 
 typedef void plan_fn(struct planner *w, uint32_t left);
@@ -266,12 +355,8 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
     plan->max_rank = max_rank;
     if (plan->want == 0)
         return;
-    for (int rank = 0; rank <= max_rank; rank++) {
-        const struct level *level = &config->levels[rank];
-        const struct lane_view *lane = &view->lanes[level->slot];
-        plan->room[level->slot] = lane_room(level, lane);
-        w.claimable[rank] = minimum(lane->ready, plan->room[level->slot]);
-    }
+    for (int rank = 0; rank <= max_rank; rank++)
+        look_at(&w, rank);
     uint32_t first = p->promises ? plan_promises(&w) : 0;
     if (first < plan->want)
         planners[p->kind](&w, plan->want - first);

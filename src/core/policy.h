@@ -27,7 +27,9 @@ struct lane_view {
     uint64_t scheduled;
     uint64_t leased;
     uint64_t dead;
-    int64_t head_ms; /* ready time of the first ready message; meaningless when none is */
+    /* Of the first ready message; meaningless when none is. */
+    int64_t head_ms; /* ready time */
+    uint64_t head_seq;
 };
 
 /* What is known of a queue. In-process engines keep it live; others refresh it with every answer.
@@ -92,9 +94,11 @@ struct plan {
 /* A queue's policy with its state. */
 struct policy {
     enum policy_kind kind;
-    bool ages;                                         /* some level ages */
-    bool promises;                                     /* some level has a max_wait */
-    uint32_t quota[LEVEL_COUNT_MAX];                   /* tokens of a full bucket, by rank */
+    bool ages;                         /* some level ages */
+    bool promises;                     /* some level has a max_wait */
+    int64_t climb_ms[LEVEL_COUNT_MAX]; /* by rank: after this wait it counts as … */
+    uint8_t climb_to[LEVEL_COUNT_MAX]; /* … this, the most urgent it ever will */
+    uint32_t quota[LEVEL_COUNT_MAX];   /* tokens of a full bucket, by rank */
     uint32_t tokens[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [least urgent rank taken][rank] */
 };
 

@@ -1,5 +1,6 @@
 #include "core/queue.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "core/age.h"
 #include "core/dedup.h"
 #include "core/moves.h"
@@ -121,8 +122,11 @@ void queue_count(struct queue *q, const struct message *m, enum message_state st
 static void refresh_head(struct queue *q, uint8_t slot)
 {
     const struct order_node *head = order_first(&q->lanes[slot].ready);
-    if (head)
-        q->view->lanes[slot].head_ms = head->key;
+    struct lane_view *v = &q->view->lanes[slot];
+    if (head) {
+        v->head_ms = head->key;
+        v->head_seq = head->tie;
+    }
 }
 
 /* A time to live runs only while the message waits. */
@@ -256,7 +260,8 @@ static bool full(const struct queue *q, const struct draft *d)
 {
     const struct queue_view *v = q->view;
     uint64_t len = (uint64_t)d->payload_len + d->metadata_len;
-    return (q->config->max_depth && v->ready + v->scheduled >= q->config->max_depth) ||
+    return (q->config->max_depth &&
+            v->ready + v->scheduled >= q->config->max_depth + PLANTED(QUOTA_OFF_BY_ONE)) ||
            (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
 }
 
@@ -272,6 +277,8 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
     struct message *m = message_new((*q->next_seq)++);
     int64_t at = order_time(q, now);
     m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
+    if (PLANTED(DELAY_IGNORED))
+        m->ready_ms = at;
     m->born_ms = m->ready_ms;
     m->enqueued_ms = now.wall_ms;
     m->body = d->body;
@@ -411,7 +418,7 @@ static void set_reason(struct message *m, const char *reason, uint32_t len)
 
 static bool past_ttl(const struct message *m, struct instant now)
 {
-    return m->expiry && m->expiry->node.key <= now.wall_ms;
+    return m->expiry && m->expiry->node.key <= now.wall_ms && !PLANTED(TTL_IGNORED);
 }
 
 void queue_expire(struct queue *q, struct message *m, struct instant now)
@@ -480,7 +487,7 @@ static void count_claim(struct queue *q, const struct message *m, struct instant
     int rank = levels_rank_of_slot(q->config, m->slot);
     t->claimed++;
     t->redelivered += m->attempts > 1;
-    t->aged += age_effective_rank(q->config, rank, m->ready_ms, now.wall_ms) < rank;
+    t->aged += age_aged(q->config, rank, m->ready_ms, now.wall_ms);
     t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
 }
 
@@ -490,8 +497,8 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     struct delivery *d = message_delivery(m);
     q->random(d->receipt, sizeof(d->receipt));
     d->lease_ms = lease_ms;
-    d->lease_until_ms = now.mono_ms + lease_ms;
-    m->attempts++;
+    d->lease_until_ms = now.mono_ms + (PLANTED(SHORT_LEASE) ? lease_ms / 2 : lease_ms);
+    m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
     queue_touch(q, m);
@@ -521,6 +528,8 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
         end(q, m, MESSAGE_DEAD, now);
         return MESSAGE_DEAD;
     }
+    if (PLANTED(PRIORITY_LOST))
+        m->slot = q->config->levels[q->config->level_count - 1].slot;
     if (delay_ms < 0) {
         uint32_t bits;
         q->random(&bits, sizeof(bits));
@@ -537,8 +546,9 @@ static struct message *unlock(struct queue *q, struct settle_item *item, struct 
         item->status = STATUS_MESSAGE_NOT_FOUND;
         return NULL;
     }
-    bool valid = m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
-                 memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0;
+    bool valid =
+        m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
+        (memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0 || PLANTED(OLD_RECEIPT));
     item->status = valid ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
     return valid ? m : NULL;
 }
@@ -603,7 +613,8 @@ enum status queue_cancel(struct queue *q, const struct message_id *id, struct in
         return STATUS_MESSAGE_NOT_FOUND;
     if (!message_pending(m))
         return STATUS_NOT_PENDING;
-    queue_cancel_pending(q, m, now);
+    if (!PLANTED(CANCEL_FORGOTTEN))
+        queue_cancel_pending(q, m, now);
     return STATUS_OK;
 }
 

@@ -1,4 +1,5 @@
 #include "base/mem.h"
+#include "base/plant.h"
 #include "core/dedup.h"
 #include "core/moves.h"
 
@@ -19,7 +20,7 @@ static uint32_t sweep_expiring(struct queue *q, uint32_t max, struct instant now
 {
     uint32_t moved = 0;
     for (struct order_node *n; moved < max && (n = order_first(&q->expiring)); moved++) {
-        if (n->key > now.wall_ms)
+        if (n->key > now.wall_ms || PLANTED(TTL_IGNORED))
             break;
         queue_expire(q, container_of(n, struct expiry, node)->message, now);
     }

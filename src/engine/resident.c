@@ -190,16 +190,32 @@ static void apply_put(struct resident_queue *rq, struct engine_op *op, struct in
         queue_put(&rq->core, &op->put.items[i], now);
 }
 
+/* The heads that a claim has looked at. Taking one changes no other. */
+struct claim_heads {
+    uint32_t known; /* a set of slots */
+    struct message *heads[LEVEL_COUNT_MAX];
+};
+
+static struct message *head_of(struct claim_heads *h, struct resident_queue *rq, uint8_t slot,
+                               struct instant now)
+{
+    if (!(h->known & 1U << slot)) {
+        h->heads[slot] = queue_head(&rq->core, slot, now);
+        h->known |= 1U << slot;
+    }
+    return h->heads[slot];
+}
+
 /* The message whose turn it is in a step, or NULL. */
-static struct message *step_head(struct resident_queue *rq, const struct plan *plan,
-                                 const struct plan_step *step, struct instant now)
+static struct message *step_head(struct claim_heads *h, struct resident_queue *rq,
+                                 const struct plan *plan, const struct plan_step *step,
+                                 struct instant now)
 {
     struct message *best = NULL;
     int64_t best_key = 0;
     for (uint32_t i = 0; i < step->lane_count; i++) {
         const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
-        struct message *m =
-            plan->room[lane->slot] > 0 ? queue_head(&rq->core, lane->slot, now) : NULL;
+        struct message *m = plan->room[lane->slot] > 0 ? head_of(h, rq, lane->slot, now) : NULL;
         if (!m || m->ready_ms > lane->until_ms)
             continue;
         int64_t key = m->ready_ms + lane->bias_ms;
@@ -215,15 +231,18 @@ static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct 
 {
     struct plan *plan = op->claim.plan;
     int64_t lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
+    struct claim_heads heads;
+    heads.known = 0;
     op->claim.found = 0;
     for (uint32_t i = 0; i < plan->step_count; i++) {
         struct plan_step *step = &plan->steps[i];
         for (step->found = 0; step->found < step->max && op->claim.found < plan->want;
              step->found++) {
-            struct message *m = step_head(rq, plan, step, now);
+            struct message *m = step_head(&heads, rq, plan, step, now);
             if (!m)
                 break;
             plan->room[m->slot]--;
+            heads.known &= ~(1U << m->slot);
             queue_lease(&rq->core, m, lease_ms, now);
             op->claim.found++;
             show(rq, op, m, now);

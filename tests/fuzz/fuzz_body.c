@@ -232,19 +232,61 @@ static void facts(struct request *r)
     r->show_queue(r, &facts);
 }
 
+static void check_note(const struct move_note *note)
+{
+    assert(note->actor_len <= ACTOR_MAX && note->reason_len <= REASON_MAX);
+    assert(utf8_valid(note->actor, note->actor_len));
+    assert(utf8_valid(note->reason, note->reason_len));
+}
+
+static void move(struct request *r)
+{
+    assert(r->op.move.count == 1);
+    assert(r->priority.kind != PRIORITY_DEFAULT);
+    check_note(&r->op.move.note);
+    struct move_item *item = &r->op.move.items[0];
+    item->status = item->id.seq & 1 ? STATUS_NOT_PENDING : STATUS_OK;
+}
+
+static void move_many(struct request *r)
+{
+    assert(r->priority.kind != PRIORITY_DEFAULT);
+    assert(r->filter->older_than_ms >= -1);
+    check_note(&r->op.move.note);
+    bool leased = t.sample->state == MESSAGE_LEASED;
+    t.sample->state = MESSAGE_READY;
+    r->matched = filter_matches(r->filter, t.sample, -1, 1000);
+    t.sample->state = leased ? MESSAGE_LEASED : MESSAGE_READY;
+    r->count = r->dry_run ? 0 : r->matched;
+}
+
+static void explain(struct request *r)
+{
+    *r->position = (struct position){.id = r->op.one.id,
+                                     .state = (enum message_state)(1 + r->op.one.id.seq % 5),
+                                     .level = t.queue.config.levels[2],
+                                     .effective = t.queue.config.levels[1],
+                                     .ready_ms = r->op.one.id.ready_ms,
+                                     .wait_for = (uint32_t)r->op.one.id.seq & 7,
+                                     .claims_per_second = 0.3,
+                                     .start_ms = r->op.one.id.ready_ms};
+}
+
 static void nothing(struct request *r)
 {
     (void)r;
 }
 
 static void (*const serve[REQUEST_KIND_COUNT])(struct request *r) = {
-    [REQUEST_PUT] = put,        [REQUEST_SETTLE] = settle,
-    [REQUEST_CANCEL] = nothing, [REQUEST_GET] = show,
-    [REQUEST_LIST] = list,      [REQUEST_CLAIM] = claim,
-    [REQUEST_PURGE] = bulk,     [REQUEST_REDRIVE] = bulk,
-    [REQUEST_DEAD_DROP] = bulk, [REQUEST_CONFIGURE] = configure,
-    [REQUEST_DELETE] = nothing, [REQUEST_QUEUE] = facts,
-    [REQUEST_QUEUES] = facts,
+    [REQUEST_PUT] = put,          [REQUEST_SETTLE] = settle,
+    [REQUEST_CANCEL] = nothing,   [REQUEST_GET] = show,
+    [REQUEST_LIST] = list,        [REQUEST_CLAIM] = claim,
+    [REQUEST_PURGE] = bulk,       [REQUEST_REDRIVE] = bulk,
+    [REQUEST_DEAD_DROP] = bulk,   [REQUEST_CONFIGURE] = configure,
+    [REQUEST_DELETE] = nothing,   [REQUEST_QUEUE] = facts,
+    [REQUEST_QUEUES] = facts,     [REQUEST_STATS] = facts,
+    [REQUEST_MOVE] = move,        [REQUEST_MOVE_BULK] = move_many,
+    [REQUEST_POSITION] = explain,
 };
 
 void broker_submit(struct broker_port *port, struct request *r)

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 {
     struct run runs[] = {
         {"memory", 1, SLOW_BUILD ? 300 : 1000, 1000},
-        {"local", 1, SLOW_BUILD ? 30 : 100, 1000},
+        {"local", 1, SLOW_BUILD ? 25 : 80, 1000},
     };
     size_t run_count = sizeof(runs) / sizeof(runs[0]);
     for (int i = 1; i + 1 < argc; i += 2) {

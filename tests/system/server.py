@@ -75,6 +75,7 @@ class Server:
         if engine == "postgres" and "postgres" not in settings:
             self.settings["postgres"] = postgres.fresh()
         self.user = None  # another user id to run as, for who is root
+        self.env = {}  # beside the tests' own environment
         self.process = None
         self.log = None
         self.address = None
@@ -91,14 +92,19 @@ class Server:
         allow_many_files()
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        user=self.user, env=environment())
+                                        user=self.user, env={**environment(), **self.env})
         self.log = Log(self.process.stderr)
 
-    def start(self):
+    def comes_up(self):
+        """Whether it starts; its log says why not."""
         self.spawn()
         listening = self.log.wait_for(LISTENING)
-        assert listening, f"triaged did not start:\n{self.log}"
-        self.address = ("127.0.0.1", int(listening[1]))
+        if listening:
+            self.address = ("127.0.0.1", int(listening[1]))
+        return bool(listening)
+
+    def start(self):
+        assert self.comes_up(), f"triaged did not start:\n{self.log}"
         return self
 
     def start_refused(self):
@@ -117,6 +123,7 @@ class Server:
     def wait(self):
         status = self.process.wait(DEADLINE)
         self.log.reader.join(DEADLINE)
+        assert not self.log.find(SANITIZER), str(self.log)
         return status
 
     def stop(self):
@@ -124,7 +131,6 @@ class Server:
         self.terminate()
         status = self.wait()
         assert status == 0, f"exit status {status}:\n{self.log}"
-        assert not self.log.find(SANITIZER), str(self.log)
 
     def kill(self):
         self.process.kill()

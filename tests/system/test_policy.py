@@ -120,6 +120,19 @@ def test_urgent_consumers_have_shares_of_their_own(server, queue):
     assert levels_of(got) == times(TIERS, 10), "as if nobody else had claimed"
 
 
+def test_no_claim_is_empty_while_something_is_ready(queue):
+    """Not even when all that was more urgent has outlived its time to live a moment ago."""
+    queue.configure(visibility_timeout_seconds=3600)
+    for _ in range(3):
+        queue.put_all([{"payload": "short", "priority": 9, "ttl_seconds": 1}] * 5000)
+        queue.put_all([{"payload": "long"}] * 100)
+        claimed = ["short"]
+        while claimed == ["short"]:
+            claimed = [message["payload"] for message in queue.take()]
+        assert claimed == ["long"], "there was something"
+        queue.post("purge")
+
+
 # Changes under load
 
 WEIGHTS = [{"a": 1, "b": 1, "c": 1}, {"a": 5, "b": 3, "c": 1}, {"a": 0.5, "b": 2, "c": 1.5}]

@@ -91,6 +91,21 @@ def test_sigterm_under_requests_drains_every_thread(start, engine):
         assert ready >= sum(answered)
 
 
+def test_sigterm_while_leases_run_out(start):
+    """A client that never sends the rest of its request holds up the end until drain_seconds are
+    over; leases that run out meanwhile wait for the next start."""
+    server = start(drain_seconds=1)
+    queue = server.queue("q")
+    queue.put_all([{"payload": "x"}] * 1000)
+    for number in range(100):
+        queue.take(max=10, visibility_timeout_seconds=0.9 + number / 100)
+    slow = Connection(server.address)
+    slow.send(request_bytes("POST", queue.path + "/messages", b'{"payload":"x"}')[:-5])
+    server.stop()
+    server.start()
+    until(lambda: server.queue("q").stats()["ready"] == 1000)
+
+
 def test_a_second_server_on_the_same_data_refuses_and_harms_nothing(start, tmp_path):
     first = start()
     first.queue("q").put("x")
@@ -124,6 +139,54 @@ def test_data_of_a_newer_format_is_refused(start):
     with open(path, "w") as file:
         file.write(ours)
     assert server.start().queue("q").take_one()["payload"] == "x"
+
+
+def log_segment(server):
+    """The segment that the last records went to, and its bytes up to the last that is not zero."""
+    folder = os.path.join(server.data, "log")
+    newest, bytes_of = None, b""
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read().rstrip(b"\0")
+        if b"the last one" in data:
+            newest, bytes_of = os.path.join(folder, name), data
+    return newest, bytes_of
+
+
+def overwrite(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_damage_in_the_log_is_refused_and_named(start):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "in the middle", "the last one"]:
+        queue.put(payload)
+    server.kill()
+    path, data = log_segment(server)
+    place = data.index(b"in the middle")
+    overwrite(path, place, b"IN")
+    status, log = server.start_refused()
+    assert status > 0 and re.search(re.escape(path) + r" offset \d+", log), log
+    overwrite(path, place, b"in")
+    assert server.start().queue("q").take_payloads(3) == ["first", "in the middle", "the last one"]
+
+
+def test_a_torn_write_at_the_end_of_the_log_is_cut_off(start):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "in the middle", "the last one"]:
+        queue.put(payload)
+    server.kill()
+    path, data = log_segment(server)
+    overwrite(path, data.index(b"the last one"), bytes(4096))
+    server.start().queue("q").put("again")
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take_payloads(3) == ["first", "in the middle", "again"]
+    assert queue.take(max=1) == [] and conserved(queue.stats())
 
 
 def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path):

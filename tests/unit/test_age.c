@@ -171,6 +171,24 @@ static void the_effective_rank_steps_up_level_by_level(void **state)
     assert_int_equal(age_effective_rank(&config, 3, NOW - 9999, NOW), 3);
 }
 
+static void aged_is_whatever_counts_as_more_urgent(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        setup(NULL);
+        for (int rank = 0; rank < 4; rank++) {
+            config.levels[rank].age_ms = any(2) * any(20);
+            config.levels[rank].max_wait_ms = any(2) * any(20);
+        }
+        if (any(2))
+            pause_between(NOW - 10, NOW - any(10));
+        int rank = (int)any(4);
+        int64_t ready_ms = NOW - any(40);
+        assert_int_equal(age_aged(&config, rank, ready_ms, NOW),
+                         age_effective_rank(&config, rank, ready_ms, NOW) < rank);
+    }
+}
+
 static void a_promise_is_urgent_before_it_is_late(void **state)
 {
     (void)state;
@@ -200,6 +218,7 @@ int main(void)
         TEST(a_wall_clock_that_goes_back_does_not_pause_twice),
         TEST(the_cutoff_is_the_inverse_of_the_age),
         TEST(the_effective_rank_steps_up_level_by_level),
+        TEST(aged_is_whatever_counts_as_more_urgent),
         TEST(a_promise_is_urgent_before_it_is_late),
     };
     return cmocka_run_group_tests_name("age", tests, NULL, NULL);

@@ -100,6 +100,38 @@ static void show(struct request *r, const struct engine_queue *q)
     r->show_queue(r, &facts);
 }
 
+static void move(struct request *r, struct engine_queue *q)
+{
+    int rank = levels_resolve(&q->config, &r->priority);
+    if (rank < 0) {
+        r->status = STATUS_UNKNOWN_PRIORITY;
+        return;
+    }
+    r->op.verb = ENGINE_MOVE;
+    r->op.move.slot = q->config.levels[rank].slot;
+    run(r, q);
+}
+
+/* What a broker finds out is not looked at here: how it is asked for and told is. */
+
+static void move_many(struct request *r)
+{
+    r->matched = r->filter->has_metadata ? 3 : 5;
+    r->count = r->dry_run ? 0 : r->op.move.note.actor_len;
+}
+
+static void explain(struct request *r, const struct engine_queue *q)
+{
+    *r->position = (struct position){.id = r->op.one.id,
+                                     .state = MESSAGE_READY,
+                                     .level = q->config.levels[4],
+                                     .effective = q->config.levels[3],
+                                     .ahead = 17,
+                                     .wait_for = WAIT_PAUSE | WAIT_LIMIT,
+                                     .claims_per_second = 2.5,
+                                     .start_ms = INT64_MAX};
+}
+
 static void serve(struct request *r)
 {
     struct engine_queue *q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
@@ -116,8 +148,14 @@ static void serve(struct request *r)
     q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
     if (!q)
         r->status = STATUS_QUEUE_NOT_FOUND;
-    else if (r->kind == REQUEST_QUEUE)
+    else if (r->kind == REQUEST_QUEUE || r->kind == REQUEST_STATS)
         show(r, q);
+    else if (r->kind == REQUEST_MOVE)
+        move(r, q);
+    else if (r->kind == REQUEST_MOVE_BULK)
+        move_many(r);
+    else if (r->kind == REQUEST_POSITION)
+        explain(r, q);
     else if (r->kind == REQUEST_CLAIM)
         claim(r, q);
     else if (r->kind == REQUEST_PURGE || r->kind == REQUEST_REDRIVE || r->kind == REQUEST_DEAD_DROP)
@@ -411,6 +449,48 @@ static void an_export_is_continued_by_its_cursor(void **state)
     assert_int_equal(lines, 40); /* fetched in several steps */
 }
 
+static void a_priority_is_changed_and_a_place_explained(void **state)
+{
+    char target[128], id[64];
+    (void)state;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":1,\"priority\":2}"),
+                     201);
+    snprintf(id, sizeof(id), "%s", text("message_id"));
+    snprintf(target, sizeof(target), "/v1/queues/q/messages/%s/priority", id);
+    assert_int_equal(
+        ask(VERB_POST, target, "{\"priority\":7,\"actor\":\"ann\",\"reason\":\"vip\"}"), 200);
+    assert_string_equal(text("priority"), "7");
+    assert_non_null(strstr(buf_cstr(&t.body), "\"actor\":\"ann\",\"reason\":\"vip\""));
+    ask(VERB_POST, target, "{\"priority\":77}");
+    problem_is(422, "unknown-priority", NULL);
+    ask(VERB_POST, target, "{\"actor\":\"ann\"}");
+    problem_is(422, "invalid-field", "/priority");
+    snprintf(target, sizeof(target), "/v1/queues/q/messages/%s/position", id);
+    assert_int_equal(ask(VERB_GET, target, NULL), 200);
+    assert_string_equal(text("messages_ahead"), "17");
+    assert_string_equal(text("level"), "5");
+    assert_string_equal(text("effective_level"), "6");
+    assert_non_null(strstr(buf_cstr(&t.body), "\"blocked_by\":[\"pause\",\"limit\"]"));
+    assert_non_null(strstr(buf_cstr(&t.body), "\"estimated_start\":null"));
+}
+
+static void many_priorities_are_changed_by_a_filter(void **state)
+{
+    (void)state;
+    ask(VERB_PUT, "/v1/queues/q", NULL);
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/priority",
+                         "{\"filter\":{\"metadata\":{\"a\":1},\"older_than_seconds\":5},"
+                         "\"priority\":7,\"actor\":\"ann\"}"),
+                     200);
+    assert_string_equal(text("matched"), "3");
+    assert_string_equal(text("changed"), "3");
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/priority",
+                         "{\"filter\":{},\"priority\":7,\"dry_run\":true}"),
+                     200);
+    assert_string_equal(text("matched"), "5");
+    assert_string_equal(text("changed"), "0");
+}
+
 static void queues_are_made_changed_listed_and_shown(void **state)
 {
     (void)state;
@@ -461,10 +541,17 @@ static void what_is_refused_says_why(void **state)
         {VERB_PUT, "/v1/queues/..", NULL, 422, "invalid-field", "/queue"},
         {VERB_PUT, "/v1/queues/%2e", NULL, 422, "invalid-field", "/queue"},
         {VERB_GET, "/v1/queues/q/messages/msg_x", NULL, 404, "message-not-found", NULL},
-        {VERB_POST, "/v1/queues/q/messages/priority", "{}", 404, "route-not-found", NULL},
+        {VERB_POST, "/v1/queues/q/messages/priority", "{}", 422, "invalid-field", "/filter"},
+        {VERB_POST, "/v1/queues/q/messages/priority", "{\"filter\":{}}", 422, "invalid-field",
+         "/priority"},
+        {VERB_POST, "/v1/queues/q/messages/priority", "{\"filter\":{\"age\":1},\"priority\":1}",
+         422, "unknown-field", "/filter/age"},
+        {VERB_POST, "/v1/queues/q/messages/msg_x/priority", "{\"priority\":1}", 404,
+         "message-not-found", NULL},
+        {VERB_GET, "/v1/queues/q/messages/msg_x/position", NULL, 404, "message-not-found", NULL},
         {VERB_GET, "/v3", NULL, 404, "route-not-found", NULL},
         {VERB_PUT, "/healthz", NULL, 405, "method-not-allowed", NULL},
-        {VERB_PUT, "/v1/queues/q", "{\"policy\":\"weighted\"}", 422, "invalid-field", "/policy"},
+        {VERB_PUT, "/v1/queues/q", "{\"policy\":\"fair\"}", 422, "invalid-field", "/policy"},
         {VERB_PUT, "/v1/queues/q", "{\"retry\":{\"x\":1}}", 422, "unknown-field", "/retry/x"},
         {VERB_POST, "/v1/queues/q/purge", "{\"a\":1}", 422, "unknown-field", "/a"},
         {VERB_POST, "/v1/queues/q/messages/ack", "{}", 422, "invalid-field", "/receipts"},
@@ -545,6 +632,8 @@ int main(void)
         TEST(receipts_nack_release_and_extend),
         TEST(a_batch_tells_each_message_its_own),
         TEST(an_export_is_continued_by_its_cursor),
+        TEST(a_priority_is_changed_and_a_place_explained),
+        TEST(many_priorities_are_changed_by_a_filter),
         TEST(queues_are_made_changed_listed_and_shown),
         TEST(what_is_refused_says_why),
         TEST(a_consumer_that_hangs_up_is_told_to_the_broker),

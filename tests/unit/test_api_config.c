@@ -80,6 +80,30 @@ static void levels_make_a_custom_profile(void **state)
     assert_int_equal(config.default_rank, 0);
 }
 
+static void what_shapes_order_is_set_and_unset(void **state)
+{
+    (void)state;
+    fresh("levels");
+    assert_true(patch("{\"policy\":\"weighted\",\"max_in_flight\":7,\"levels\":[{\"name\":\"a\"},"
+                      "{\"name\":\"b\",\"age_after_seconds\":1.5,\"max_wait_seconds\":60,"
+                      "\"max_in_flight\":3}]}",
+                      true));
+    assert_int_equal(config.policy, POLICY_WEIGHTED);
+    assert_int_equal(config.max_in_flight, 7);
+    assert_int_equal(config.levels[0].age_ms, 0);
+    assert_int_equal(config.levels[1].age_ms, 1500);
+    assert_int_equal(config.levels[1].max_wait_ms, 60000);
+    assert_int_equal(config.levels[1].max_in_flight, 3);
+    assert_true(patch("{\"policy\":\"strict\",\"max_in_flight\":null,\"levels\":[{\"name\":\"a\"},"
+                      "{\"name\":\"b\",\"age_after_seconds\":null,\"max_in_flight\":null}]}",
+                      false));
+    assert_int_equal(config.policy, POLICY_STRICT);
+    assert_int_equal(config.max_in_flight, 0);
+    assert_int_equal(config.levels[1].age_ms, 0);
+    assert_int_equal(config.levels[1].max_wait_ms, 0);
+    assert_int_equal(config.levels[1].max_in_flight, 0);
+}
+
 /* What GET shows can be PUT back, and changes nothing. */
 static void every_profile_survives_the_way_out_and_back(void **state)
 {
@@ -108,7 +132,7 @@ static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state
         {"{\"profile\":\"nonsense\"}", "/profile"},
         {"{\"profile\":\"custom\"}", "/profile"},
         {"{\"profile\":5}", "/profile"},
-        {"{\"policy\":\"weighted\"}", "/policy"},
+        {"{\"policy\":\"fair\"}", "/policy"},
         {"{\"name\":\"other\"}", "/name"},
         {"{\"max_attempts\":0}", "/max_attempts"},
         {"{\"visibility_timeout_seconds\":43201}", "/visibility_timeout_seconds"},
@@ -118,7 +142,11 @@ static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state
         {"{\"levels\":[{\"name\":\"1\"},{\"name\":\"x\",\"number\":1}]}", "/levels"},
         {"{\"levels\":[{\"name\":\"a\"},{}]}", "/levels/1/name"},
         {"{\"levels\":[{\"name\":\"a\",\"weight\":0}]}", "/levels/0/weight"},
-        {"{\"levels\":[{\"name\":\"a\",\"age_after_seconds\":5}]}", "/levels/0/age_after_seconds"},
+        {"{\"levels\":[{\"name\":\"a\",\"weight\":0.0005}]}", "/levels/0/weight"},
+        {"{\"levels\":[{\"name\":\"a\",\"weight\":1.2345}]}", "/levels/0/weight"},
+        {"{\"levels\":[{\"name\":\"a\",\"age_after_seconds\":0}]}", "/levels/0/age_after_seconds"},
+        {"{\"levels\":[{\"name\":\"a\",\"max_wait_seconds\":-1}]}", "/levels/0/max_wait_seconds"},
+        {"{\"levels\":[{\"name\":\"a\",\"max_in_flight\":0}]}", "/levels/0/max_in_flight"},
         {"{\"levels\":[{\"name\":\"a\\n\"}]}", "/levels/0/name"},
         {"{\"levels\":[5]}", "/levels/0"},
         {"{\"retry\":{\"backoff\":\"often\"}}", "/retry/backoff"},
@@ -130,7 +158,8 @@ static void what_is_not_allowed_names_its_field_and_changes_nothing(void **state
         {"{\"expired\":\"burn\"}", "/expired"},
         {"{\"dedup\":{\"scope\":\"ever\"}}", "/dedup/scope"},
         {"{\"max_depth\":0}", "/max_depth"},
-        {"{\"max_in_flight\":5}", "/max_in_flight"},
+        {"{\"max_in_flight\":0}", "/max_in_flight"},
+        {"{\"max_in_flight\":1.5}", "/max_in_flight"},
         {"{\"history_seconds\":-1}", "/history_seconds"},
         {"{\"alerts\":{\"webhook\":\"ftp://host/x\"}}", "/alerts/webhook"},
         {"{\"alerts\":{\"webhook\":\"http://host/a b\"}}", "/alerts/webhook"},
@@ -167,6 +196,7 @@ int main(void)
         cmocka_unit_test(a_patch_changes_what_it_names_and_nothing_else),
         cmocka_unit_test(a_profile_brings_its_defaults_only_to_a_new_queue),
         cmocka_unit_test(levels_make_a_custom_profile),
+        cmocka_unit_test(what_shapes_order_is_set_and_unset),
         cmocka_unit_test(every_profile_survives_the_way_out_and_back),
         cmocka_unit_test(what_is_not_allowed_names_its_field_and_changes_nothing),
     };

@@ -49,8 +49,10 @@ static void refresh(struct toy *t, int rank)
     struct lane_view *v = &t->view.lanes[t->config.levels[rank].slot];
     t->view.ready += l->count - l->head - v->ready;
     v->ready = l->count - l->head;
-    if (v->ready > 0)
+    if (v->ready > 0) {
         v->head_ms = l->messages[l->head].ready_ms;
+        v->head_seq = l->messages[l->head].seq;
+    }
 }
 
 uint64_t toy_put(struct toy *t, int rank, int64_t ready_ms)

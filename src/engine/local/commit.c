@@ -1,5 +1,6 @@
 #include "engine/local/commit.h"
 #include "base/mem.h"
+#include "base/plant.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -38,23 +39,17 @@ static void fail_locked(struct commit *c, enum status status, const char *text, 
     buf_put(&c->failure, text, len);
 }
 
-/* Writes a list of groups; the last write carries the sync for all of them. */
+/* Writes a list of groups, with one sync for all of them. */
 static enum status write_groups(struct commit *c, struct group *list, struct buf *error)
 {
-    struct group *last = NULL;
     enum status status = STATUS_OK;
-    for (struct group *g = list; g; g = g->next) {
-        if (store_batch_count(g->batch) > 0)
-            last = g;
-    }
-    for (struct group *g = list; g && last && !status; g = g->next) {
-        if (store_batch_count(g->batch) == 0)
-            continue;
-        bool sync = g == last && c->durability == DURABILITY_FSYNC;
-        status = store_write(c->store, g->batch, sync, error);
-        if (g == last)
-            break;
-    }
+    for (struct group *g = list; g && !status; g = g->next)
+        status = store_log(c->store, g->batch, error);
+    if (!status)
+        status = store_log_write(c->store,
+                                 c->durability == DURABILITY_FSYNC && !PLANTED(SKIP_FSYNC), error);
+    for (struct group *g = list; g && !status; g = g->next)
+        status = store_apply(c->store, g->batch, error);
     return status;
 }
 
@@ -136,7 +131,7 @@ static void sync_now(struct commit *c)
 {
     struct buf error = {0};
     pthread_mutex_unlock(&c->mutex);
-    enum status status = store_sync(c->store, &error);
+    enum status status = store_log_write(c->store, true, &error);
     pthread_mutex_lock(&c->mutex);
     if (status)
         fail_locked(c, status, error.data, error.len);

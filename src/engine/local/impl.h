@@ -5,7 +5,8 @@
  *   tail.c     messages that are only in the store: refill, recall, spill, sweep
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
- *   store.c    RocksDB
+ *   store.c    RocksDB: opening and reading; store_write.c writes, through the log
+ *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start
  *   record.c   bytes
  *
  * A message's record is written once, when it is put, and deleted once. It is hot
@@ -38,7 +39,7 @@ struct local_shared {
     uint64_t memory_limit; /* per shard */
     uint32_t window;       /* messages that a lane may always keep in memory */
     uint64_t boot;
-    const char *damage; /* met while recovering, or NULL */
+    char damage[512]; /* the first that was met while recovering, or empty */
 };
 
 struct limbo {

@@ -1,8 +1,10 @@
 /* What is written for each move of a message, and the group it is written in. */
 #include "base/mem.h"
+#include "base/plant.h"
 #include "engine/local/impl.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,8 +197,8 @@ void journal_damage(struct local *l, const char *what)
 {
     if (l->shared->commit)
         commit_fail(l->shared->commit, what);
-    else
-        l->shared->damage = what; /* while recovering: refuse to start */
+    else if (l->shared->damage[0] == '\0') /* while recovering: refuse to start */
+        snprintf(l->shared->damage, sizeof(l->shared->damage), "%s", what);
 }
 
 /* What is written for each move of a message */
@@ -229,6 +231,8 @@ static void changed(struct queue *q, struct message *m, bool first)
     lq->changed = true;
     if (m->cold && first)
         lq->cold_bytes -= message_bytes(m);
+    if (PLANTED(LOSE_LEASE) && m->state == MESSAGE_LEASED)
+        return;
     struct key k;
     key_seq(&k, KEY_STATE, q->id, message_seq(m));
     buf_clear(&l->scratch);
@@ -287,6 +291,8 @@ static void ended(struct queue *q, struct message *m, enum message_state to, str
     struct local *l = lq->local;
     struct key k;
     lq->changed = true;
+    if (PLANTED(LOSE_ACK) && to == MESSAGE_DONE)
+        return;
     if (m->state == MESSAGE_DEAD) { /* a dead letter is dropped: it is its own record */
         key_seq(&k, KEY_DEAD, q->id, message_seq(m));
         store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);

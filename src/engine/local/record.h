@@ -13,6 +13,7 @@
  *   cold  u queue4 bytes                a dedup key
  *   cold  d queue4 seq6                 a dead letter, whole
  *   cold  h queue4 seq6                 a done message that is kept, whole
+ *   both  l                             the last record of the log that the family has
  * Times are milliseconds plus 2^47, so that those before 1970 sort first. */
 #ifndef TRIAGE_ENGINE_LOCAL_RECORD_H
 #define TRIAGE_ENGINE_LOCAL_RECORD_H
@@ -40,6 +41,7 @@ enum key_tag {
     KEY_DEDUP = 'u',
     KEY_DEAD = 'd',
     KEY_HISTORY = 'h',
+    KEY_LOG = 'l',
 };
 
 void key_message(struct key *k, const struct message_id *id);

@@ -222,7 +222,7 @@ enum status local_recover(struct local *shards[], uint32_t shard_count, struct i
               load_all(&r, KEY_QUEUE, load_queue) && load_all(&r, KEY_COUNTERS, load_counters) &&
               load_all(&r, KEY_STATE, load_state) && load_all(&r, KEY_MESSAGE, load_message);
     ok = finish_queues(&r) && ok;
-    if (shared->damage) {
+    if (shared->damage[0] != '\0') {
         buf_puts(error, shared->damage);
         ok = false;
     }

@@ -1,11 +1,11 @@
 #include "engine/local/store.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/local/store_impl.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <rocksdb/c.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,25 +15,6 @@
 #include <unistd.h>
 
 #define MIB (1024ULL * 1024)
-
-struct store {
-    char *dir;
-    int lock_fd;
-    rocksdb_t *db;
-    rocksdb_column_family_handle_t *families[2];
-    rocksdb_options_t *db_options;
-    rocksdb_options_t *family_options[2];
-    rocksdb_cache_t *cache;
-    rocksdb_compactionfilter_t *filter;
-    rocksdb_writeoptions_t *write_sync, *write_nosync;
-    rocksdb_readoptions_t *read;
-    uint64_t disk_reserve;
-    atomic_ullong space_free;
-};
-
-struct store_batch {
-    rocksdb_writebatch_t *writes;
-};
 
 struct store_iter {
     rocksdb_iterator_t *it;
@@ -83,29 +64,36 @@ static bool write_format(const char *dir, const char *path)
     return ok;
 }
 
-static enum status check_format(const char *dir, struct buf *error)
+static enum status read_format(struct store *s, struct buf *error)
 {
     char path[4096], text[32] = "";
-    snprintf(path, sizeof(path), "%s/FORMAT", dir);
+    snprintf(path, sizeof(path), "%s/FORMAT", s->dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno != ENOENT)
-        return refuse(error, "cannot open", path);
     if (fd < 0)
-        return write_format(dir, path) ? STATUS_OK : refuse(error, "cannot write", path);
+        return errno == ENOENT ? STATUS_OK : refuse(error, "cannot open", path);
     ssize_t got = read(fd, text, sizeof(text) - 1);
     close(fd);
     char *end;
-    long format = got > 0 ? strtol(text, &end, 10) : 0;
-    if (format == STORE_FORMAT)
+    s->format = got > 0 ? strtol(text, &end, 10) : 0;
+    if (s->format >= 1 && s->format <= STORE_FORMAT)
         return STATUS_OK;
-    if (format > 0 && format < STORE_FORMAT)
-        return write_format(dir, path) ? STATUS_OK : refuse(error, "cannot write", path);
-    if (format > STORE_FORMAT)
+    if (s->format > STORE_FORMAT)
         buf_printf(error, "%s has format %ld, and this triaged knows up to %d; use a newer triaged",
-                   dir, format, STORE_FORMAT);
+                   s->dir, s->format, STORE_FORMAT);
     else
-        buf_printf(error, "%s does not hold a format number; is %s a data directory?", path, dir);
+        buf_printf(error, "%s does not hold a format number; is %s a data directory?", path,
+                   s->dir);
     return STATUS_ENGINE_UNAVAILABLE;
+}
+
+/* A new directory gets its number, and an older one ours, when all that it stands for is there. */
+static enum status settle_format(const struct store *s, struct buf *error)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/FORMAT", s->dir);
+    if (s->format == STORE_FORMAT || write_format(s->dir, path))
+        return STATUS_OK;
+    return refuse(error, "cannot write", path);
 }
 
 /* Options */
@@ -140,7 +128,7 @@ static const char *filter_name(void *state)
  * are few and in order, and most of what is in them will be deleted before it would have paid off.
  */
 struct sizes {
-    uint64_t buffer; /* a memtable */
+    uint64_t buffer; /* a memtable, when it is flushed */
     int files;       /* in level 0 before they are merged into level 1, which is as large */
     uint64_t
         reserve; /* free space for the log (four buffers), a flush, and twice `files` of output */
@@ -159,7 +147,8 @@ static struct sizes sizes_for(uint64_t disk_bytes)
 static rocksdb_options_t *common_options(const struct sizes *z)
 {
     rocksdb_options_t *o = rocksdb_options_create();
-    rocksdb_options_set_write_buffer_size(o, z->buffer);
+    /* Out of reach: when to flush is for store_write.c to say. */
+    rocksdb_options_set_write_buffer_size(o, z->buffer * 4);
     rocksdb_options_set_max_write_buffer_number(o, 3);
     rocksdb_options_set_target_file_size_base(o, z->buffer);
     rocksdb_options_set_max_bytes_for_level_base(o, z->buffer * (uint64_t)z->files);
@@ -192,9 +181,9 @@ static void make_options(struct store *s, const struct sizes *z)
     rocksdb_options_t *db = s->db_options = common_options(z);
     rocksdb_options_set_create_if_missing(db, 1);
     rocksdb_options_set_create_missing_column_families(db, 1);
-    rocksdb_options_set_max_total_wal_size(db, z->buffer * 4);
     rocksdb_options_set_allow_concurrent_memtable_write(db, 0); /* a vector takes one writer */
-    /* A torn tail is a crash and is cut off; damage before the tail is refused and named. */
+    /* RocksDB's own log is empty but in a directory of format 1. There a torn tail is a crash and
+     * is cut off; damage before the tail is refused and named. */
     rocksdb_options_set_wal_recovery_mode(db, rocksdb_tolerate_corrupted_tail_records_recovery);
     rocksdb_options_set_max_background_jobs(db, 2);
     rocksdb_options_set_bytes_per_sync(db, 1 * MIB);
@@ -212,7 +201,7 @@ static void make_options(struct store *s, const struct sizes *z)
 }
 
 /* The error is RocksDB's own sentence; it names the file. */
-static enum status failure(char *message, struct buf *error)
+enum status store_failure(char *message, struct buf *error)
 {
     buf_puts(error, message);
     bool full = strstr(message, "No space left") != NULL;
@@ -229,7 +218,7 @@ static enum status open_db(struct store *s, struct buf *error)
     char *message = NULL;
     s->db =
         rocksdb_open_column_families(s->db_options, path, 2, names, options, s->families, &message);
-    return message ? failure(message, error) : STATUS_OK;
+    return message ? store_failure(message, error) : STATUS_OK;
 }
 
 void store_space_look(struct store *s)
@@ -239,7 +228,28 @@ void store_space_look(struct store *s)
         atomic_store(&s->space_free, (uint64_t)fs.f_bavail * fs.f_frsize);
 }
 
-enum status store_open(const char *dir, uint64_t disk_reserve, struct store **out,
+static void set_sizes(struct store *s, const struct sizes *z, uint64_t disk_reserve)
+{
+    s->disk_reserve = disk_reserve ? disk_reserve : z->reserve;
+    s->buffer_bytes = z->buffer;
+    s->segment_bytes = z->buffer / 8;
+    s->log_bytes_max = z->buffer * 4;
+}
+
+static void make_ways(struct store *s)
+{
+    s->write = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_disable_WAL(s->write, 1);
+    s->flush_now = rocksdb_flushoptions_create();
+    rocksdb_flushoptions_set_wait(s->flush_now, 1);
+    s->flush_later = rocksdb_flushoptions_create();
+    rocksdb_flushoptions_set_wait(s->flush_later, 0);
+    s->read = rocksdb_readoptions_create();
+    s->read_tables = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_read_tier(s->read_tables, 2); /* kPersistedTier */
+}
+
+enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, struct store **out,
                        struct buf *error)
 {
     struct store *s = mem_zalloc(sizeof(*s));
@@ -247,7 +257,7 @@ enum status store_open(const char *dir, uint64_t disk_reserve, struct store **ou
     s->lock_fd = -1;
     enum status status = lock_directory(s, error);
     if (!status)
-        status = check_format(dir, error);
+        status = read_format(s, error);
     struct statvfs fs;
     if (!status && statvfs(dir, &fs) < 0)
         status = refuse(error, "cannot look at", dir);
@@ -257,24 +267,28 @@ enum status store_open(const char *dir, uint64_t disk_reserve, struct store **ou
     }
     uint64_t disk_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
     struct sizes sizes = sizes_for(disk_bytes);
-    s->disk_reserve = disk_reserve ? disk_reserve : sizes.reserve;
+    set_sizes(s, &sizes, disk_reserve);
     store_space_look(s);
     make_options(s, &sizes);
-    s->write_nosync = rocksdb_writeoptions_create();
-    s->write_sync = rocksdb_writeoptions_create();
-    rocksdb_writeoptions_set_sync(s->write_sync, 1);
-    s->read = rocksdb_readoptions_create();
+    make_ways(s);
     status = open_db(s, error);
+    if (!status)
+        status = store_recover(s, synced, error);
+    if (!status)
+        status = settle_format(s, error);
     if (status) {
         store_close(s);
         return status;
     }
+    store_keeper_start(s);
     *out = s;
     return STATUS_OK;
 }
 
 void store_close(struct store *s)
 {
+    store_keeper_stop(s);
+    wal_close(s->wal);
     for (int i = 0; i < 2; i++) {
         if (s->families[i])
             rocksdb_column_family_handle_destroy(s->families[i]);
@@ -291,12 +305,13 @@ void store_close(struct store *s)
         rocksdb_cache_destroy(s->cache);
     if (s->filter)
         rocksdb_compactionfilter_destroy(s->filter);
-    if (s->write_sync)
-        rocksdb_writeoptions_destroy(s->write_sync);
-    if (s->write_nosync)
-        rocksdb_writeoptions_destroy(s->write_nosync);
-    if (s->read)
+    if (s->write) {
+        rocksdb_writeoptions_destroy(s->write);
+        rocksdb_flushoptions_destroy(s->flush_now);
+        rocksdb_flushoptions_destroy(s->flush_later);
         rocksdb_readoptions_destroy(s->read);
+        rocksdb_readoptions_destroy(s->read_tables);
+    }
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     free(s->dir);
@@ -315,57 +330,11 @@ uint64_t store_space_free(struct store *s)
     return atomic_load(&s->space_free);
 }
 
-/* Batches */
-
-struct store_batch *store_batch_new(void)
-{
-    struct store_batch *b = mem_alloc(sizeof(*b));
-    b->writes = rocksdb_writebatch_create();
-    return b;
-}
-
-void store_batch_free(struct store_batch *b)
-{
-    if (!b)
-        return;
-    rocksdb_writebatch_destroy(b->writes);
-    free(b);
-}
-
-bool store_batch_reset(struct store_batch *b)
-{
-    size_t bytes;
-    rocksdb_writebatch_data(b->writes, &bytes);
-    rocksdb_writebatch_clear(b->writes);
-    return bytes < 1 * MIB;
-}
-
-uint32_t store_batch_count(const struct store_batch *b)
-{
-    return (uint32_t)rocksdb_writebatch_count(b->writes);
-}
-
-void store_put(struct store *s, struct store_batch *b, enum store_family f, const struct key *k,
-               const struct buf *value)
-{
-    rocksdb_writebatch_put_cf(b->writes, s->families[f], k->bytes, k->len, value ? value->data : "",
-                              value ? value->len : 0);
-}
-
-void store_delete(struct store *s, struct store_batch *b, enum store_family f, const struct key *k)
-{
-    rocksdb_writebatch_delete_cf(b->writes, s->families[f], k->bytes, k->len);
-}
-
-void store_delete_once(struct store *s, struct store_batch *b, enum store_family f,
-                       const struct key *k)
-{
-    rocksdb_writebatch_singledelete_cf(b->writes, s->families[f], k->bytes, k->len);
-}
+/* Reading */
 
 /* The first key behind all that start with the prefix. Prefixes begin with a letter, so that the
  * carry always ends inside. */
-static struct key key_behind(const struct key *prefix)
+struct key store_key_behind(const struct key *prefix)
 {
     struct key k = *prefix;
     while ((unsigned char)k.bytes[k.len - 1] == 0xff)
@@ -373,30 +342,6 @@ static struct key key_behind(const struct key *prefix)
     k.bytes[k.len - 1]++;
     return k;
 }
-
-void store_delete_prefix(struct store *s, struct store_batch *b, enum store_family f,
-                         const struct key *prefix)
-{
-    struct key end = key_behind(prefix);
-    rocksdb_writebatch_delete_range_cf(b->writes, s->families[f], prefix->bytes, prefix->len,
-                                       end.bytes, end.len);
-}
-
-enum status store_write(struct store *s, struct store_batch *b, bool sync, struct buf *error)
-{
-    char *message = NULL;
-    rocksdb_write(s->db, sync ? s->write_sync : s->write_nosync, b->writes, &message);
-    return message ? failure(message, error) : STATUS_OK;
-}
-
-enum status store_sync(struct store *s, struct buf *error)
-{
-    char *message = NULL;
-    rocksdb_flush_wal(s->db, 1, &message);
-    return message ? failure(message, error) : STATUS_OK;
-}
-
-/* Reading */
 
 bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,
                bool *damaged)
@@ -423,7 +368,7 @@ struct store_iter *store_iter_open(struct store *s, enum store_family f, const s
                                    const struct key *from)
 {
     struct store_iter *it = mem_alloc(sizeof(*it));
-    it->upper = key_behind(prefix);
+    it->upper = store_key_behind(prefix);
     it->read = rocksdb_readoptions_create();
     rocksdb_readoptions_set_iterate_upper_bound(it->read, it->upper.bytes, it->upper.len);
     rocksdb_readoptions_set_fill_cache(it->read, 0);
@@ -458,7 +403,7 @@ bool store_iter_close(struct store_iter *it, struct buf *error)
     char *message = NULL;
     rocksdb_iter_get_error(it->it, &message);
     if (message)
-        failure(message, error);
+        store_failure(message, error);
     rocksdb_iter_destroy(it->it);
     rocksdb_readoptions_destroy(it->read);
     free(it);

@@ -6,10 +6,13 @@
  *       in the queues' memory as well, so it is read only at start.
  * cold  tails, dead letters, history and dedup keys: a skip list, readable at any time.
  *
- * One write-ahead log serves both, so that a batch is atomic across them.
+ * One write-ahead log of our own serves both, so that a batch is atomic across them; RocksDB's is
+ * off. Each family notes in itself the last record of the log that it has, so that after a crash
+ * it gets exactly what is missing, whichever of the two was flushed when.
  *
  *   DIR/FORMAT   the number of the format, as text
  *   DIR/LOCK     locked for as long as a server has the directory
+ *   DIR/log/     the write-ahead log
  *   DIR/store/   RocksDB's own */
 #ifndef TRIAGE_ENGINE_LOCAL_STORE_H
 #define TRIAGE_ENGINE_LOCAL_STORE_H
@@ -22,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STORE_FORMAT 2 /* older ones are read, and become this one */
+#define STORE_FORMAT 2 /* 1 had RocksDB's log */
 
 struct store;
 struct store_batch;
@@ -30,9 +33,10 @@ struct store_iter;
 
 enum store_family { STORE_HOT, STORE_COLD };
 
-/* Creates the directory when missing. On failure `error` has a sentence. */
-MUST_USE enum status store_open(const char *dir, uint64_t disk_reserve, struct store **out,
-                                struct buf *error);
+/* Creates the directory when missing. `synced`: most writes will be. On failure `error` has a
+ * sentence. */
+MUST_USE enum status store_open(const char *dir, uint64_t disk_reserve, bool synced,
+                                struct store **out, struct buf *error);
 void store_close(struct store *s);
 
 /* Any thread. STORAGE_FULL when free space is below the reserve, looked at now and then. */
@@ -45,7 +49,6 @@ struct store_batch *store_batch_new(void);
 void store_batch_free(struct store_batch *b);
 bool store_batch_reset(
     struct store_batch *b); /* empty again; false: it has grown too large to keep */
-uint32_t store_batch_count(const struct store_batch *b);
 void store_put(struct store *s, struct store_batch *b, enum store_family f, const struct key *k,
                const struct buf *value);
 void store_delete(struct store *s, struct store_batch *b, enum store_family f, const struct key *k);
@@ -55,11 +58,13 @@ void store_delete_once(struct store *s, struct store_batch *b, enum store_family
 void store_delete_prefix(struct store *s, struct store_batch *b, enum store_family f,
                          const struct key *prefix);
 
-/* Writes the batch; with `sync` it, and all before it, is on the disk when this returns OK. After
- * an error nothing may be written any more: what the log holds is not known. */
-MUST_USE enum status store_write(struct store *s, struct store_batch *b, bool sync,
-                                 struct buf *error);
-MUST_USE enum status store_sync(struct store *s, struct buf *error);
+/* Writing: one thread. A batch is logged, which promises nothing; then what was logged is written
+ * to the log, and with `sync` it, and all before it, is on the disk when that returns OK; then it
+ * is applied, in the same order, and can be read. After an error nothing may be written any more:
+ * what the log holds is not known. */
+MUST_USE enum status store_log(struct store *s, struct store_batch *b, struct buf *error);
+MUST_USE enum status store_log_write(struct store *s, bool sync, struct buf *error);
+MUST_USE enum status store_apply(struct store *s, struct store_batch *b, struct buf *error);
 
 /* Reading. Any thread; sees what was written before. */
 bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,

@@ -1,0 +1,35 @@
+/* Bugs on purpose, to see that the tests can fail: `meson setup … -Dplant=NAME` builds a program
+ * that breaks one promise. Without it each of these is 0 and the compiler drops what it guards.
+ * tools/plant builds them one after the other and says which check caught each. */
+#ifndef TRIAGE_BASE_PLANT_H
+#define TRIAGE_BASE_PLANT_H
+
+#ifndef PLANT
+#define PLANT 0
+#endif
+
+enum plant {
+    PLANT_NOTHING,
+    PLANT_SKIP_FSYNC,       /* answers although nothing was synced */
+    PLANT_ANSWER_EARLY,     /* answers, then writes */
+    PLANT_LOSE_LEASE,       /* a lease is not written down */
+    PLANT_LOSE_ACK,         /* an ack is not written down */
+    PLANT_SHORT_LEASE,      /* a lease ends at half its time */
+    PLANT_OLD_RECEIPT,      /* any receipt of a leased message is good */
+    PLANT_FORGET_ATTEMPT,   /* a second delivery is not counted */
+    PLANT_WALL_CLOCK,       /* leases run by the wall clock */
+    PLANT_LOST_WAKEUP,      /* a message does not wake the last consumer that waits */
+    PLANT_FIFO_TIE,         /* of two that came in one millisecond the later goes first */
+    PLANT_INVERTED,         /* the most urgent level is passed over */
+    PLANT_CANCEL_FORGOTTEN, /* a cancelled message stays */
+    PLANT_DEDUP_FORGETS,    /* dedup keys are not written down */
+    PLANT_TTL_IGNORED,      /* what has expired is delivered */
+    PLANT_DELAY_IGNORED,    /* what is delayed is ready at once */
+    PLANT_PRIORITY_LOST,    /* a nack makes a message the least urgent */
+    PLANT_QUOTA_OFF_BY_ONE, /* one more than max_depth fits */
+    PLANT_SHARE_OFF_BY_ONE, /* each level has one token too many */
+};
+
+#define PLANTED(bug) (PLANT == PLANT_##bug)
+
+#endif

@@ -1,0 +1,61 @@
+/* Private to the store: store.c opens and reads it, store_write.c writes it. */
+#ifndef TRIAGE_ENGINE_LOCAL_STORE_IMPL_H
+#define TRIAGE_ENGINE_LOCAL_STORE_IMPL_H
+
+#include "engine/local/store.h"
+#include "engine/local/wal.h"
+
+#include <pthread.h>
+#include <rocksdb/c.h>
+
+#define STORE_FAMILIES 2
+
+/* What of a family is in memory only. The writer's, but for `last`. */
+struct unflushed {
+    uint64_t bytes;
+    uint64_t log_from;  /* bytes of the log when the first of it was written */
+    atomic_ullong last; /* the last record with anything for this family */
+};
+
+/* The thread that makes room in the log. */
+struct keeper {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t wanted;
+    bool running, kicked, stopping;
+};
+
+struct store {
+    char *dir;
+    int lock_fd;
+    long format; /* as found: 0 when there was none */
+    rocksdb_t *db;
+    rocksdb_column_family_handle_t *families[STORE_FAMILIES];
+    rocksdb_options_t *db_options;
+    rocksdb_options_t *family_options[STORE_FAMILIES];
+    rocksdb_cache_t *cache;
+    rocksdb_compactionfilter_t *filter;
+    rocksdb_writeoptions_t *write;
+    rocksdb_flushoptions_t *flush_now, *flush_later;
+    rocksdb_readoptions_t *read, *read_tables;
+    uint64_t disk_reserve;
+    atomic_ullong space_free;
+
+    struct wal *wal;
+    uint64_t buffer_bytes, log_bytes_max, segment_bytes;
+    uint64_t kicked_at;   /* bytes of the log */
+    uint64_t applied_end; /* the last frame of the last record that was applied */
+    struct unflushed unflushed[STORE_FAMILIES];
+    atomic_ullong applied; /* the last record that is in memtables or tables */
+    struct keeper keeper;
+};
+
+struct key store_key_behind(const struct key *prefix);
+enum status store_failure(char *message, struct buf *error); /* takes RocksDB's sentence */
+
+/* store_write.c */
+MUST_USE enum status store_recover(struct store *s, bool direct, struct buf *error);
+void store_keeper_start(struct store *s);
+void store_keeper_stop(struct store *s);
+
+#endif

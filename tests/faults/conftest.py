@@ -1,0 +1,39 @@
+"""Fixtures for servers that are about to suffer. What they are spoken to with is in ../system."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "system"))
+
+import pytest
+
+from disks import disks  # a fixture
+from server import Server
+
+
+ENGINES = ["memory", "local"]  # those that every fault which leaves the data alone is tried on
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+@pytest.fixture
+def make(tmp_path_factory):
+    """Servers for one test, not yet started: make(engine="memory", max_queues=3)."""
+    servers = []
+
+    def make_one(**options):
+        servers.append(Server(tmp_path_factory.mktemp("server"), **options))
+        return servers[-1]
+
+    yield make_one
+    for each in servers:
+        each.end()
+
+
+@pytest.fixture
+def start(make):
+    return lambda **options: make(**options).start()

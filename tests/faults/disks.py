@@ -1,0 +1,111 @@
+"""Disks that a test may fill, cut the power of, or break: small file systems of its own. They need
+root and mount(2); where that is not to be had the test that wants one is skipped, by name and with
+the reason."""
+
+import errno
+import fcntl
+import os
+import struct
+import subprocess
+
+import pytest
+
+SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and xfs
+WITHOUT_LOG = 2  # nothing that is not on the disk yet gets there
+
+
+def run(*command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+
+
+class Disk:
+    """One mounted file system."""
+
+    def __init__(self, folder, what, *options):
+        self.folder = str(folder)
+        self.what, self.options = str(what), options
+        self.mounted = False
+        os.makedirs(self.folder, exist_ok=True)
+
+    @property
+    def data(self):
+        """For a server's data directory."""
+        return os.path.join(self.folder, "data")
+
+    def mount(self):
+        run("mount", *self.options, self.what, self.folder)
+        self.mounted = True
+        return self
+
+    def unmount(self):
+        """With nobody using it any more, the loop device is free when this returns."""
+        if self.mounted:
+            run("umount", self.folder)
+            self.mounted = False
+
+    def end(self):
+        if self.mounted:
+            subprocess.run(["umount", "-l", self.folder], capture_output=True)
+            self.mounted = False
+
+    def fill(self, leave):
+        """Ballast that leaves so many bytes free, or fewer when others write as well."""
+        free = os.statvfs(self.folder)
+        size = free.f_bavail * free.f_frsize - leave
+        try:
+            with open(os.path.join(self.folder, "ballast"), "ab", buffering=0) as file:
+                while size > 0:
+                    size -= file.write(bytes(min(size, 1 << 20)))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def free(self):
+        os.unlink(os.path.join(self.folder, "ballast"))
+
+    def cut(self):
+        """Power loss: what was not synced is gone, and every later write fails."""
+        fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
+        finally:
+            os.close(fd)
+
+    def power_on(self):
+        self.unmount()
+        return self.mount()
+
+
+def tmpfs(folder, megabytes):
+    return Disk(folder, "tmpfs", "-t", "tmpfs", "-o", f"size={megabytes}m")
+
+
+def ext4(folder, image, megabytes):
+    """On a loop device over a sparse image."""
+    with open(image, "wb") as file:
+        file.truncate(megabytes << 20)
+    run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+    return Disk(folder, image, "-t", "ext4", "-o", "loop")
+
+
+@pytest.fixture
+def disks(tmp_path):
+    """disks(ext4, "image", 64) mounts one, or skips the test by name with the reason."""
+    mounted = []
+
+    def mount(kind, *rest):
+        folder = tmp_path / f"disk{len(mounted)}"
+        if os.geteuid() != 0:
+            pytest.skip("not done: mounting a disk of its own needs root")
+        try:
+            disk = kind(folder, *rest).mount()
+        except OSError as error:
+            pytest.skip(f"not done: this machine does not let a test mount a disk: {error}")
+        mounted.append(disk)
+        return disk
+
+    yield mount
+    for disk in reversed(mounted):
+        disk.end()

@@ -1,0 +1,162 @@
+"""One experiment: a server, clients that load it and write down what they see, faults in between,
+and in the end an account of every message."""
+
+import json
+import os
+import random
+import threading
+import time
+
+import checker
+from clients import Client, Worker
+from history import Ended, History, Mark, Rules
+from wire import Queue
+
+SOAK = bool(os.environ.get("TRIAGE_SOAK"))
+STUCK_SECONDS = 15
+
+
+def short_or_long(short, long):
+    return long if SOAK else short
+
+
+def new_seed():
+    return os.environ.get("TRIAGE_SEED") or str(random.SystemRandom().randrange(10**9))
+
+
+class Plan:
+    """How a queue is configured. Levels are named, most urgent first."""
+
+    def __init__(self, names=None, leases=(1, 2), **config):
+        self.names = names or [str(number) for number in range(9, -1, -1)]
+        self.leases = leases
+        self.config = {"max_attempts": 6, **config}
+
+    def priority(self, rank):
+        name = self.names[rank]
+        return int(name) if name.isdigit() else name
+
+    def rules(self, queue, answer):
+        """From what the server says that it does."""
+        levels = answer["levels"]
+        assert [level["name"] for level in levels] == self.names, answer
+        limits = [answer.get("max_in_flight")] + [level.get("max_in_flight") for level in levels]
+        return Rules(queue, len(levels), answer["policy"], [level["weight"] for level in levels],
+                     any(level.get("age_after_seconds") for level in levels), any(limits),
+                     answer["max_attempts"], answer["dedup"]["window_seconds"],
+                     answer["dedup"]["scope"], answer["expired"])
+
+
+def usual_plans():
+    """A queue of each kind; the weighted one is strict where the server has no weights yet."""
+    return {"ten-levels": Plan(),
+            "live-keys": Plan(dedup={"scope": "live"}),
+            "by-weight": Plan(["production", "staging", "qa", "development"],
+                              profile="environments")}
+
+
+class Experiment:
+    def __init__(self, server, fault, seed=None, plans=None, worker_count=6, **worker_options):
+        self.server = server
+        self.fault = fault
+        self.seed = seed or new_seed()
+        self.random = random.Random(f"{self.seed}/{fault}")
+        self.plans = plans or usual_plans()
+        self.history = History()
+        self.workers = [Worker(f"w{number}", self.seed, self.history, self.plans, **worker_options)
+                        for number in range(worker_count)]
+        self.threads = []
+        self.tried = 0
+        self.counts = True  # the engine keeps its totals through all that is done to it
+        self.verdict = None
+
+    def configure(self):
+        for name, plan in self.plans.items():
+            queue = Queue(self.server.client(), name)
+            answer = queue.configure(**plan.config)
+            self.history.add(plan.rules(name, answer))
+            queue.client.close()
+
+    def begin(self):
+        self.threads = [threading.Thread(target=worker.run, args=(self.server.address,))
+                        for worker in self.workers]
+        for thread in self.threads:
+            thread.start()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+        self.threads = []
+        for worker in self.workers:
+            if worker.errors:
+                raise worker.errors[0]
+
+    def end_load(self):
+        for worker in self.workers:
+            worker.stop()
+        self.join()
+
+    def work(self, seconds):
+        """Not a wait for anything: how long it takes until something happens is the experiment."""
+        time.sleep(seconds)
+
+    def mark(self, what):
+        self.history.add(Mark(what, time.monotonic()))
+
+    def restart(self):
+        self.server.start()
+        self.mark("restart")
+
+    def client(self):
+        return Client(self.history, self.plans, self.server.address)
+
+    # The end.
+
+    def drain(self, name):
+        """Takes everything that is left, and waits for what is scheduled or leased to somebody;
+        for much longer than any lease of a worker, but not for ever."""
+        client = self.client()
+        stats, last = client.stats(name), time.monotonic()
+        while left_in(stats) and time.monotonic() < last + STUCK_SECONDS:
+            claim = client.claim(name, max=100, wait=1)
+            if claim.deliveries:
+                client.ack_all(name, claim.deliveries)
+                last = time.monotonic()
+            stats = client.stats(name)
+        client.find_dead(name)
+        self.history.add(Ended(name, time.monotonic(), stats, self.counts))
+        client.close()
+
+    def conclude(self):
+        """Drains every queue, judges the history, reports and insists."""
+        for name in self.plans:
+            self.drain(name)
+        return self.judge()
+
+    def judge(self):
+        self.verdict = checker.check(self.history)
+        self.report()
+        if not self.verdict.clean:
+            path = os.path.join(self.server.folder, "history")
+            self.history.save(path)
+            raise AssertionError(f"{self.fault}, seed {self.seed} (TRIAGE_SEED={self.seed} repeats "
+                                 f"it; the history is in {path}): {self.verdict}")
+        return self.verdict
+
+    def report(self):
+        report(self.fault, self.tried, self.verdict)
+
+
+def left_in(stats):
+    return stats["ready"] + stats["scheduled"] + stats["in_flight"]
+
+
+def report(fault, tried, verdict):
+    """One line for the table that `make soak` prints."""
+    counts = {name: getattr(verdict, name) for name in verdict.COUNTS}
+    line = {"fault": fault, "tried": tried, **counts, "caught": verdict.caught,
+            "wrong": sum(map(len, verdict.wrongs.values()))}
+    print(f"{fault}: {tried} tried, {verdict}")
+    if path := os.environ.get("TRIAGE_FAULT_REPORT"):
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")

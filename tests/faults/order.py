@@ -1,0 +1,277 @@
+"""Order, as far as a history decides it.
+
+A message is *certainly ready* from the answer that made it so until a claim that can have taken
+it was sent. A delivery is judged against what was certainly ready during the whole of its claim:
+whatever the server's clock and threads did in between, that message was there to be given. Where
+an answer never came, nothing is certain: an unknown claim may have taken anything for a while."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+from history import OK, UNKNOWN, SLACK
+
+FOREVER = float("inf")
+TIMER = 0.25  # seconds after which a lease or a delay that ended has certainly been noticed
+HANGUP = 1.0  # seconds after which a claim whose client went away has certainly let go
+
+
+@dataclass
+class Ready:
+    """An interval in which a message was certainly ready."""
+    message: object
+    start: float
+    end: float
+    in_place: bool  # it stands where its enqueue put it
+
+
+def noticed(account, due):
+    """When a delay or a lease that ended then has certainly been seen to: not while the server is
+    stopped, nor by the first who are served after that."""
+    at = due + TIMER
+    for start, end in account.pauses:
+        if due < end and at > start:
+            at = end + TIMER
+    return at
+
+
+def next_start(account, taken):
+    """(when it was certainly ready again after this delivery or None, still in its old place)."""
+    if taken.used("ack", OK, UNKNOWN) or taken.used("nack", UNKNOWN) or \
+            taken.used("release", UNKNOWN):
+        return None, False
+    for use in taken.used("release", OK):
+        return use.came, True
+    for use in taken.used("nack", OK):
+        if use.delay > 0:
+            return noticed(account, use.came + use.delay), False
+        return (use.came, True) if use.state == "ready" else (None, False)
+    return noticed(account, taken.lease_end()[1]), True
+
+
+def raw_intervals(account, message):
+    enqueue = message.enqueue
+    if enqueue.outcome != OK or enqueue.deduplicated or message.removed("redrive", OK, UNKNOWN):
+        return
+    limits = [r.sent for r in message.removed("cancel", OK, UNKNOWN)]
+    if enqueue.ttl is not None:
+        limits.append(enqueue.sent + enqueue.ttl - SLACK)
+    limit = min(limits, default=FOREVER)
+    start = noticed(account, enqueue.came + enqueue.delay) if enqueue.delay else enqueue.came
+    in_place, attempt, released = enqueue.delay == 0, 0, False
+    for taken in message.taken:
+        unbroken = taken.delivery.attempt == attempt + (0 if released else 1)
+        if start is not None and unbroken:
+            yield Ready(message, start, min(taken.claim.sent, limit), in_place)
+        start, stays = next_start(account, taken)
+        in_place = in_place and stays
+        attempt, released = taken.delivery.attempt, bool(taken.used("release", OK))
+        if attempt >= account.rules.max_attempts and not released:
+            return
+    if start is None:
+        return
+    sent = [claim.sent for claim in account.unknown_claims]
+    later = bisect_left(sent, start - HANGUP)
+    if later < len(sent):
+        limit = min(limit, sent[later])  # nobody knows whether that one took it for good
+    yield Ready(message, start, limit, in_place)
+
+
+def intervals(account):
+    """Without the times around claims of unknown outcome."""
+    claims = account.unknown_claims
+    sent = [claim.sent for claim in claims]
+    longest = max((c.came - c.sent for c in claims), default=0) + HANGUP
+    found = []
+    for message in account.messages.values():
+        for ready in raw_intervals(account, message):
+            start = ready.start
+            for claim in claims[bisect_left(sent, start - longest):bisect_right(sent, ready.end)]:
+                if start < claim.sent:
+                    found.append(Ready(message, start, claim.sent, ready.in_place))
+                start = max(start, claim.came + HANGUP)
+            if start < ready.end:
+                found.append(Ready(message, start, ready.end, ready.in_place))
+    return found
+
+
+class Latest:
+    """The interval with the latest end among those that start by some time (a Fenwick tree)."""
+
+    def __init__(self, starts):
+        self.starts = sorted(set(starts))
+        self.best = [None] * (len(self.starts) + 1)
+
+    def add(self, ready):
+        at = bisect_left(self.starts, ready.start) + 1
+        while at < len(self.best):
+            if self.best[at] is None or self.best[at].end < ready.end:
+                self.best[at] = ready
+            at += at & -at
+
+    def find(self, time):
+        at, found = bisect_right(self.starts, time), None
+        while at > 0:
+            if self.best[at] and (found is None or found.end < self.best[at].end):
+                found = self.best[at]
+            at -= at & -at
+        return found
+
+
+def covering(ready, questions):
+    """ready: (k, interval); questions: (k, from, to, what). For each question the interval of a
+    smaller k that covers the whole of that time, if there is one: (what, interval)."""
+    ready = sorted(ready, key=lambda pair: pair[0])
+    latest, at = Latest(r.start for _, r in ready), 0
+    for k, start, end, what in sorted(questions, key=lambda q: q[0]):
+        while at < len(ready) and ready[at][0] < k:
+            latest.add(ready[at][1])
+            at += 1
+        found = latest.find(start)
+        if found and found.end >= end:
+            yield what, found
+
+
+def judged(account):
+    """(claim, delivery, message) of everything that was delivered and enqueued here."""
+    return [(claim, delivery, account.messages[delivery.key]) for claim in account.claims
+            for delivery in claim.deliveries if delivery.key in account.messages]
+
+
+def check_priority(deliveries, ready, verdict):
+    questions = [(message.enqueue.rank, claim.sent, claim.came, (claim, delivery))
+                 for claim, delivery, message in deliveries]
+    for what, interval in covering([(r.message.enqueue.rank, r) for r in ready], questions):
+        verdict.wrong("inverted", f"{what[1]} at {what[0].sent}, while {interval} was ready")
+
+
+def check_fifo(deliveries, ready, verdict):
+    by_rank, asked = defaultdict(list), defaultdict(list)
+    for interval in ready:
+        if interval.in_place:
+            enqueue = interval.message.enqueue
+            by_rank[enqueue.rank].append((enqueue.came, interval))
+    for claim, delivery, message in deliveries:
+        enqueue = message.enqueue
+        asked[enqueue.rank].append((enqueue.sent, claim.sent, claim.came, (claim, delivery)))
+    for rank, questions in asked.items():
+        for what, interval in covering(by_rank[rank], questions):
+            verdict.wrong("overtaken", f"{what[1]} at {what[0].sent}, while {interval} was ready")
+
+
+def check_batches(deliveries, ready, verdict):
+    """Messages of one batch have no times of their own, but an order."""
+    places = {}
+    for interval in ready:
+        enqueue = interval.message.enqueue
+        if interval.in_place and enqueue.batch is not None:
+            places.setdefault((enqueue.batch, enqueue.rank), []).append(interval)
+    for claim, delivery, message in deliveries:
+        enqueue = message.enqueue
+        for interval in places.get((enqueue.batch, enqueue.rank), []):
+            if interval.message.enqueue.index < enqueue.index and \
+                    interval.start <= claim.sent and interval.end >= claim.came:
+                verdict.wrong("overtaken", f"{delivery} at {claim.sent}, before {interval}")
+                break
+
+
+def check_answers(account, verdict):
+    """The messages of one answer stand in the order of the queue."""
+    strict = account.rules.policy == "strict"
+    for claim in account.claims:
+        known = [account.messages[d.key] for d in claim.deliveries if d.key in account.messages]
+        for one, two in zip(known, known[1:]):
+            a, b = one.enqueue, two.enqueue
+            if strict and a.rank > b.rank:
+                verdict.wrong("inverted", f"{a.key} stands before {b.key} in one answer")
+            moved = b.delay or any(t.used("nack", OK, UNKNOWN) for t in two.taken)
+            earlier = b.came < a.sent or (a.batch is not None and a.batch == b.batch
+                                          and b.index < a.index)
+            if a.rank == b.rank and earlier and not moved and not account.clock_was_set:
+                verdict.wrong("overtaken", f"{a.key} stands before {b.key} in one answer")
+
+
+def check_empty(account, ready, verdict):
+    """A claim that found nothing decided so when its wait was over."""
+    levels = account.rules.levels
+    questions = []
+    for claim in account.claims:
+        decided = claim.sent + claim.wait
+        if claim.outcome == OK and not claim.deliveries and claim.came >= decided:
+            rank = levels if claim.max_rank is None else claim.max_rank + 1
+            questions.append((rank, decided, claim.came, claim))
+    for claim, interval in covering([(r.message.enqueue.rank, r) for r in ready], questions):
+        verdict.wrong("overlooked", f"{claim} found nothing, while {interval} was ready")
+
+
+# Shares under the weighted policy.
+
+
+def union(spans):
+    merged = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return merged
+
+
+def stretches(account, ready):
+    """(start, end, the levels that had something ready all that time)."""
+    covered = defaultdict(list)
+    for interval in ready:
+        covered[interval.message.enqueue.rank].append((interval.start, interval.end))
+    covered = {rank: union(spans) for rank, spans in covered.items()}
+    cuts = {time for spans in covered.values() for span in spans for time in span}
+    cuts |= {mark.at for mark in account.marks}
+    cuts = sorted(cuts)
+    for start, end in zip(cuts, cuts[1:]):
+        ranks = {rank for rank, spans in covered.items()
+                 if any(s <= start and e >= end for s, e in spans)}
+        if len(ranks) > 1:
+            yield start, end, ranks
+
+
+def check_shares(account, ready, verdict):
+    """Over N deliveries with these levels backlogged and no others, each level has its share
+    N w/W, off by at most its weight in a cycle, a batch, and what was under way at the ends."""
+    exact = [Fraction(w).limit_denominator(1000) for w in account.rules.weights]
+    scale = lcm(*(w.denominator for w in exact))
+    weights = [int(w * scale) for w in exact]
+    for start, end, ranks in stretches(account, ready):
+        inside = [c for c in account.claims if start <= c.sent and c.came <= end]
+        across = [c for c in account.claims if c.sent < end and c.came > start
+                  and (c.sent < start or c.came > end)]
+        got = [d.rank for c in inside for d in c.deliveries]
+        whole = sum(weights[rank] for rank in ranks)
+        if len(got) < 2 * whole or not set(got) <= ranks or \
+                any(c.max_rank is not None for c in inside):
+            continue
+        slack = max((len(c.deliveries) for c in inside), default=0) + \
+            sum(c.max for c in across)
+        for rank in ranks:
+            share = len(got) * weights[rank] / whole
+            if abs(got.count(rank) - share) > weights[rank] + slack:
+                verdict.wrong("unfair", f"level {rank} had {got.count(rank)} of {len(got)}, "
+                                        f"not {share:.1f} (within {weights[rank] + slack})")
+
+
+def check(account, verdict):
+    ready = intervals(account)
+    deliveries = judged(account)
+    verdict.ordered += len(deliveries)
+    rules = account.rules
+    if rules.policy == "strict" and not rules.aging and not rules.limited:
+        check_priority(deliveries, ready, verdict)
+    if not account.clock_was_set and not rules.aging:
+        check_fifo(deliveries, ready, verdict)
+        check_batches(deliveries, ready, verdict)
+    if not rules.aging:
+        check_answers(account, verdict)
+    if not rules.limited:
+        check_empty(account, ready, verdict)
+    if rules.policy == "weighted" and not rules.aging and not rules.limited:
+        check_shares(account, ready, verdict)

@@ -1,0 +1,79 @@
+"""A disk that fills up and is freed, under load; and one that really fails, where the kernel keeps
+in its cache what it could not write and says so only once."""
+
+import os
+import time
+
+from disks import ext4, tmpfs
+from experiment import Experiment, Plan, short_or_long, usual_plans
+from history import OK, REFUSED, UNKNOWN
+from test_power import cut_and_restart
+
+
+def test_a_disk_that_fills_up_and_is_freed(start, disks):
+    """Full: enqueues are refused, the rest goes on. Freed: enqueues go on without a restart."""
+    disk = disks(tmpfs, 96)
+    experiment = Experiment(start(data=disk.data), "disk full and freed", backlog=100)
+    experiment.plans["kept"] = Plan()
+    for worker in experiment.workers:
+        worker.plans = usual_plans()
+    experiment.configure()
+    experiment.begin()
+    client = experiment.client()
+
+    def until_enqueue(outcome):
+        number, deadline = 0, time.monotonic() + 30
+        while time.monotonic() < deadline:
+            number += 1
+            done = client.put("ten-levels", f"probe-{experiment.tried}-{outcome}-{number}", 0)
+            if done.outcome == outcome:
+                return
+            assert done.outcome != UNKNOWN, "a full disk is refused before it is met"
+        raise AssertionError(f"no enqueue was {outcome}")
+
+    for _ in range(short_or_long(3, 100)):
+        client.put_all("kept", [(f"kept-{experiment.tried}-{n}", n, "", {}) for n in range(5)])
+        disk.fill(leave=6 << 20)
+        until_enqueue(REFUSED)
+        first, second, *rest = client.claim("kept", max=5).deliveries
+        assert client.ack("kept", first).outcome == OK
+        assert client.settle("kept", "nack", second).outcome == OK
+        client.ack_all("kept", rest)
+        experiment.work(0.2)
+        disk.free()
+        until_enqueue(OK)
+        experiment.tried += 1
+    client.close()
+    experiment.end_load()
+    experiment.conclude()
+
+
+def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, tmp_path):
+    """ext4 on a file on a full tmpfs: a sync fails, the next one pretends to succeed, and what was
+    never written can be read from the cache. After the failure and a restart on that cache comes
+    more work, then a power loss: what was answered at any time is there."""
+
+    for number in range(short_or_long(2, 50)):
+        below = disks(tmpfs, 40)
+        disk = disks(ext4, os.path.join(below.folder, "image"), 512)
+        server = start(data=disk.data, disk_reserve="1M")
+        experiment = Experiment(server, "really failing disk", backlog=1000)
+        experiment.configure()
+        experiment.begin()
+        experiment.work(0.1)
+        below.fill(leave=experiment.random.randrange(0, 1 << 20))
+        status = server.wait()  # it ends by itself
+        experiment.join()
+        assert status != 0, f"exit status {status}:\n{server.log}"
+        below.free()
+        if not server.comes_up():  # the file system itself may have given up
+            disk.power_on()
+            server.start()
+        experiment.mark("restart")
+        experiment.begin()
+        experiment.work(0.2)
+        cut_and_restart(experiment, disk)
+        experiment.conclude()
+        server.end()
+        disk.unmount()
+        below.unmount()

@@ -1,0 +1,549 @@
+#define _GNU_SOURCE /* nftw */
+#include "base/mem.h"
+#include "engine/local/frame.h"
+#include "engine/local/wal.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BLOCK   4096
+#define SEGMENT (16 * BLOCK)
+
+static char dir[64];
+static struct wal *wal;
+static struct buf error;
+
+/* What a log gave back: the records' own numbers. */
+static struct {
+    uint32_t *numbers;
+    size_t count, cap;
+    bool wrong; /* a record that nobody wrote */
+} seen;
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(dir, sizeof(dir), "%s/triage-wal-XXXXXX", base ? base : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    wal_close(wal);
+    wal = NULL;
+    buf_fini(&error);
+    free(seen.numbers);
+    memset(&seen, 0, sizeof(seen));
+    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return 0;
+}
+
+/* A record's bytes follow from its number and length, so that any other bytes show. */
+static void make_record(struct buf *out, uint32_t number, size_t len)
+{
+    buf_clear(out);
+    buf_put(out, &number, sizeof(number));
+    for (size_t i = sizeof(number); i < len; i++)
+        buf_putc(out, (char)(number * 31 + i * 7));
+}
+
+static enum status on_record(void *ctx, uint64_t seq, const char *data, size_t len,
+                             struct buf *failure)
+{
+    (void)ctx, (void)seq, (void)failure;
+    uint32_t number;
+    assert_true(len >= sizeof(number));
+    memcpy(&number, data, sizeof(number));
+    struct buf expected = {0};
+    make_record(&expected, number, len);
+    seen.wrong = seen.wrong || memcmp(expected.data, data, len) != 0;
+    buf_fini(&expected);
+    if (seen.count == seen.cap) {
+        seen.cap = seen.cap ? seen.cap * 2 : 64;
+        seen.numbers = mem_realloc(seen.numbers, seen.cap * sizeof(*seen.numbers));
+    }
+    seen.numbers[seen.count++] = number;
+    return STATUS_OK;
+}
+
+/* As after a crash: what the disk has is all there is. */
+static enum status reopen(void)
+{
+    wal_close(wal);
+    wal = NULL;
+    buf_clear(&error);
+    seen.count = 0;
+    struct wal_options options = {.dir = dir, .segment_bytes = SEGMENT, .direct = true};
+    enum status status = wal_open(&options, &wal, &error);
+    if (!status)
+        assert_int_equal(wal_replay(wal, on_record, NULL, &error), STATUS_OK);
+    assert_false(seen.wrong);
+    return status;
+}
+
+static void start(uint64_t floor)
+{
+    assert_int_equal(wal_start(wal, floor, &error), STATUS_OK);
+}
+
+static void append(uint32_t number, size_t len)
+{
+    struct buf record = {0};
+    make_record(&record, number, len);
+    struct wal_part parts[] = {{record.data, 3}, {record.data + 3, len - 3}};
+    assert_int_equal(wal_append(wal, parts, 2, &error), STATUS_OK);
+    buf_fini(&record);
+}
+
+static void put(uint32_t number, size_t len)
+{
+    append(number, len);
+    assert_int_equal(wal_sync(wal, &error), STATUS_OK);
+    assert_int_equal(wal_synced(wal), wal_end(wal));
+}
+
+static void assert_seen(uint32_t from, uint32_t to)
+{
+    assert_int_equal(seen.count, to - from + 1);
+    for (uint32_t i = 0; i < seen.count; i++)
+        assert_int_equal(seen.numbers[i], from + i);
+}
+
+static char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void load(const char *name, struct buf *out)
+{
+    int fd = open(path_of(name), O_RDONLY);
+    struct stat st;
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    buf_clear(out);
+    buf_reserve(out, (size_t)st.st_size);
+    out->len = (size_t)read(fd, out->data, (size_t)st.st_size);
+    assert_int_equal(out->len, st.st_size);
+    close(fd);
+}
+
+static void store(const char *name, const void *data, size_t len)
+{
+    int fd = open(path_of(name), O_WRONLY | O_CREAT | O_TRUNC, 0640);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, len), len);
+    close(fd);
+}
+
+static void overwrite(const char *name, size_t offset, const void *data, size_t len)
+{
+    int fd = open(path_of(name), O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, data, len, (off_t)offset), len);
+    close(fd);
+}
+
+static unsigned file_count(void)
+{
+    unsigned count = 0;
+    char name[16];
+    for (unsigned i = 0; i < 1000; i++) {
+        snprintf(name, sizeof(name), "%03u.wal", i);
+        count += access(path_of(name), F_OK) == 0;
+    }
+    return count;
+}
+
+/* A new log with records 1 to `count`, each synced before the next is written. */
+static void fresh(uint32_t count)
+{
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_true(wal_empty(wal));
+    start(1);
+    for (uint32_t i = 1; i <= count; i++)
+        put(i, 100 + i);
+}
+
+static void wal_gives_back_what_was_written_in_order(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {8, 100, 4040, 4096, 65536, 3000000, 20, 70000, 9};
+    assert_int_equal(reopen(), STATUS_OK);
+    start(1);
+    uint32_t count = sizeof(sizes) / sizeof(sizes[0]);
+    for (uint32_t i = 0; i < count; i++)
+        put(i, sizes[i]);
+    append(count, 50); /* several records with one write */
+    append(count + 1, 5000);
+    put(count + 2, 50);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(0, count + 2);
+    assert_int_equal(reopen(), STATUS_OK); /* reading changes nothing */
+    assert_seen(0, count + 2);
+}
+
+static void wal_goes_on_after_a_restart(void **state)
+{
+    (void)state;
+    fresh(3);
+    for (uint32_t i = 4; i < 40; i++) {
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, i - 1);
+        start(1);
+        put(i, 300);
+    }
+}
+
+/* Every byte of a frame, and some of the zeros behind it. */
+static size_t next_place(size_t at)
+{
+    return at % BLOCK < FRAME_HEAD + 120         ? at + 1
+           : at + 331 < (at / BLOCK + 1) * BLOCK ? at + 331
+                                                 : (at / BLOCK + 1) * BLOCK;
+}
+
+static void wal_cuts_a_torn_tail_at_every_byte(void **state)
+{
+    (void)state;
+    fresh(3);
+    wal_close(wal);
+    wal = NULL;
+    struct buf whole = {0};
+    load("000.wal", &whole);
+    for (size_t len = 0; len <= 4 * BLOCK; len = next_place(len)) {
+        uint32_t complete =
+            0; /* record n has a block of its own, the one after the segment's head */
+        for (uint32_t n = 1; n <= 3; n++)
+            complete += len >= n * BLOCK + FRAME_HEAD + 100 + n;
+        store("000.wal", whole.data, len);
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, complete);
+    }
+    buf_fini(&whole);
+}
+
+static void wal_goes_on_after_a_torn_tail(void **state)
+{
+    (void)state;
+    enum { ZEROS, NOISE, NOISE_AFTER_HALF_A_HEAD, KINDS };
+    for (int kind = ZEROS; kind < KINDS; kind++) {
+        fresh(3);
+        char tail[2 * BLOCK] = {0};
+        for (size_t i = 0; kind != ZEROS && i < sizeof(tail); i++)
+            tail[i] = (char)(i * i >> 3);
+        size_t keep = kind == NOISE_AFTER_HALF_A_HEAD ? 40 : 0;
+        overwrite("000.wal", 3 * BLOCK + keep, tail, sizeof(tail) - keep);
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, 2);
+        start(1);
+        put(3, 77);
+        put(4, 77);
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, 4);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
+static void wal_never_serves_a_flipped_bit(void **state)
+{
+    (void)state;
+    fresh(4);
+    wal_close(wal);
+    wal = NULL;
+    struct buf whole = {0};
+    load("000.wal", &whole);
+    for (size_t at = 0; at < 6 * BLOCK; at = next_place(at)) {
+        char flipped = (char)(whole.data[at] ^ 1 << at % 8);
+        overwrite("000.wal", at, &flipped, 1);
+        size_t block = at / BLOCK, in_block = at % BLOCK;
+        size_t used = FRAME_HEAD + (block == 0 ? 8 : 100 + block);
+        enum status status = reopen();
+        if (block > 4 || in_block >= used) { /* between the frames */
+            assert_int_equal(status, STATUS_OK);
+            assert_seen(1, 4);
+        } else if (block == 4) { /* the last: it may have been torn by a crash */
+            assert_int_equal(status, STATUS_OK);
+            assert_seen(1, 3);
+        } else {
+            assert_int_equal(status, STATUS_ENGINE_UNAVAILABLE);
+            assert_non_null(strstr(buf_cstr(&error), dir));
+        }
+        overwrite("000.wal", at, whole.data + at, 1);
+    }
+    buf_fini(&whole);
+}
+
+static void wal_names_the_place_of_damage(void **state)
+{
+    (void)state;
+    fresh(4);
+    overwrite("000.wal", 2 * BLOCK + 70, "?", 1);
+    assert_int_equal(reopen(), STATUS_ENGINE_UNAVAILABLE);
+    char place[128];
+    snprintf(place, sizeof(place), "%s/000.wal offset", dir);
+    assert_non_null(strstr(buf_cstr(&error), place));
+    assert_non_null(strstr(buf_cstr(&error), "record 2"));
+}
+
+/* Two records of one write may reach the disk in any order, and neither was acknowledged. */
+static void wal_drops_what_comes_after_a_torn_record_of_the_same_write(void **state)
+{
+    (void)state;
+    fresh(2);
+    append(3, 60);
+    append(4, 60);
+    put(5, 60);
+    overwrite("000.wal", 3 * BLOCK, "????????????????", 16);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 2);
+    start(1);
+    put(3, 61); /* takes the number of the lost one; those behind that must not come back */
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 3);
+    start(1);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 3);
+}
+
+static void wal_drops_a_record_without_its_end(void **state)
+{
+    (void)state;
+    fresh(2);
+    append(3, 2000000); /* many segments, of which only the last is not synced */
+    assert_int_equal(wal_write(wal, &error), STATUS_OK);
+    uint64_t end = wal_end(wal);
+    char name[16];
+    snprintf(name, sizeof(name), "%03u.wal", file_count() - 1);
+    assert_true(end > 10);
+    char zeros[BLOCK] = {0};
+    for (size_t at = 0; at < SEGMENT; at += BLOCK)
+        overwrite(name, at, zeros, BLOCK);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 2);
+    start(1);
+    put(3, 50);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 3);
+}
+
+static void wal_uses_segments_again(void **state)
+{
+    (void)state;
+    fresh(0);
+    uint32_t floor = 1;
+    for (uint32_t i = 1; i <= 3000; i++) {
+        put(i, 300);
+        if (i % 20 == 0) {
+            floor = i - 10;
+            wal_release(wal, floor);
+            wal_prepare(wal);
+        }
+        if (i % 500 == 0) {
+            assert_int_equal(reopen(), STATUS_OK);
+            assert_true(seen.count >= i - floor + 1);
+            assert_seen(i + 1 - (uint32_t)seen.count, i);
+            start(floor);
+        }
+    }
+    assert_true(file_count() <= 8);
+}
+
+static void wal_keeps_what_the_disk_does_not_know_to_be_needless(void **state)
+{
+    (void)state;
+    fresh(40);
+    wal_release(wal, 41);
+    wal_close(wal); /* before any frame told so */
+    wal = NULL;
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 40);
+}
+
+static void wal_reuses_nothing_before_the_disk_knows(void **state)
+{
+    (void)state;
+    const uint32_t full = 3 * (SEGMENT / BLOCK - 1); /* three segments to the last block */
+    fresh(full);
+    assert_int_equal(file_count(), 3);
+    wal_release(wal, full + 1);
+    append(full + 1, 50);
+    assert_int_equal(wal_write(wal, &error), STATUS_OK);
+    assert_int_equal(file_count(), 4);
+    char zeros[BLOCK] = {0};
+    overwrite("003.wal", 0, zeros, BLOCK); /* the crash tears the new segment's start */
+    overwrite("003.wal", BLOCK, zeros, BLOCK);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, full);
+}
+
+/* Records that a crash cut off stay in the file until it is used again, and then have just the
+ * numbers that are next. */
+static void wal_never_takes_an_older_life_of_a_file_for_its_own(void **state)
+{
+    (void)state;
+    fresh(2);
+    append(3, 60);
+    append(4, 60);
+    put(5, 60);
+    overwrite("000.wal", 3 * BLOCK, "????????????????", 16);
+    assert_int_equal(reopen(), STATUS_OK);
+    start(1);
+    put(3, 61);
+    for (int i = 0; i < 3; i++) { /* until the first file is the one that is used again */
+        assert_int_equal(reopen(), STATUS_OK);
+        start(4);
+    }
+    assert_int_equal(file_count(), 3);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_int_equal(seen.count, 0);
+    assert_int_equal(wal_end(wal), 3);
+}
+
+static void wal_removes_more_than_enough(void **state)
+{
+    (void)state;
+    fresh(500);
+    assert_true(file_count() > 30);
+    wal_release(wal, 501);
+    put(501, 50);
+    for (int i = 0; i < 40; i++)
+        wal_prepare(wal);
+    assert_true(file_count() < 20);
+    put(502, 50);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(501, 502);
+}
+
+static void wal_refuses_when_a_segment_is_missing(void **state)
+{
+    (void)state;
+    for (int gone = 0; gone < 4; gone++) {
+        fresh(50);
+        assert_int_equal(file_count(), 4);
+        char name[16];
+        snprintf(name, sizeof(name), "%03d.wal", gone);
+        unlink(path_of(name));
+        enum status status = reopen();
+        /* Who takes away the last leaves a log that ends earlier; the tables would tell. */
+        assert_int_equal(status, gone == 3 ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
+static void wal_does_not_care_for_names_and_leaves_other_files_alone(void **state)
+{
+    (void)state;
+    fresh(50);
+    store("notes.txt", "mine", 4);
+    store("004.wal.new", "", 0);
+    char from[128];
+    strcpy(from, path_of("000.wal"));
+    rename(from, path_of("900.wal"));
+    strcpy(from, path_of("001.wal"));
+    rename(from, path_of("000.wal"));
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 50);
+    start(1);
+    put(51, 50);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 51);
+    assert_int_equal(access(path_of("notes.txt"), F_OK), 0);
+}
+
+static void wal_refuses_a_segment_that_is_there_twice(void **state)
+{
+    (void)state;
+    fresh(50);
+    struct buf copy = {0};
+    load("001.wal", &copy);
+    store("700.wal", copy.data, copy.len);
+    buf_fini(&copy);
+    assert_int_equal(reopen(), STATUS_ENGINE_UNAVAILABLE);
+    assert_non_null(strstr(buf_cstr(&error), "700.wal"));
+}
+
+static void wal_starts_on_what_a_crash_in_its_first_moments_left(void **state)
+{
+    (void)state;
+    char zeros[SEGMENT] = {0};
+    for (size_t len = 0; len <= SEGMENT; len += SEGMENT / 4) {
+        store("000.wal", zeros, len);
+        store("001.wal.new", zeros, len);
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_true(wal_empty(wal));
+        assert_int_equal(seen.count, 0);
+        start(1);
+        put(1, 50);
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, 1);
+        teardown(NULL);
+        setup(NULL);
+    }
+}
+
+/* Starting, and crashing before anything is written, again and again. */
+static void wal_survives_crashes_while_it_starts(void **state)
+{
+    (void)state;
+    fresh(30);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(reopen(), STATUS_OK);
+        assert_seen(1, 30);
+        start(1);
+    }
+    put(31, 100);
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(1, 31);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(wal_gives_back_what_was_written_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_goes_on_after_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_cuts_a_torn_tail_at_every_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_goes_on_after_a_torn_tail, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_never_serves_a_flipped_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_names_the_place_of_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_drops_what_comes_after_a_torn_record_of_the_same_write,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_drops_a_record_without_its_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_uses_segments_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_keeps_what_the_disk_does_not_know_to_be_needless, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(wal_reuses_nothing_before_the_disk_knows, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_never_takes_an_older_life_of_a_file_for_its_own, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(wal_removes_more_than_enough, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_refuses_when_a_segment_is_missing, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_does_not_care_for_names_and_leaves_other_files_alone,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_refuses_a_segment_that_is_there_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(wal_starts_on_what_a_crash_in_its_first_moments_left, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(wal_survives_crashes_while_it_starts, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
