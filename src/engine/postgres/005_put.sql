@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     IF q.max_depth > 0 OR q.max_bytes > 0 THEN
         PERFORM pg_advisory_xact_lock(7422, q.id);
-        SELECT sum(c.ready + c.scheduled), sum(c.bytes) INTO depth, bytes
+        SELECT coalesce(sum(c.ready + c.scheduled), 0), coalesce(sum(c.bytes), 0) INTO depth, bytes
         FROM triage.counts(q.id) c;
     END IF;
     FOR item IN
