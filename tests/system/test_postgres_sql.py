@@ -867,7 +867,7 @@ def test_a_claim_costs_the_same_with_many_scheduled_and_dead_messages(q):
     for table in ("scheduled", "dead"):
         extra = ", 0" if table == "dead" else ""
         q.run(f"INSERT INTO triage.{table} SELECT nextval('triage.seq'), 2^46, 2^46, 0, %s, 0, 0, 0,"
-              f" 0, 'x'{', NULL' * 8}{extra} FROM generate_series(1, 20000)", q.id)
+              f" 0, 'x'{', NULL' * 9}{extra} FROM generate_series(1, 20000)", q.id)
         q.run("INSERT INTO triage.tally (queue, slot, " + table + ", enqueued)"
               " VALUES (%s, 0, 20000, 20000)", q.id)
     q.count_up()

@@ -89,6 +89,7 @@ BEGIN
     SELECT jsonb_agg(jsonb_build_object('name', l->>'name', 'number', l->'number',
                'weight', coalesce(l->'weight', '1'),
                'age_ms', triage.config_number(l, 'age_after_seconds', 1000, '0'),
+               'max_wait_ms', triage.config_number(l, 'max_wait_seconds', 1000, '0'),
                'max_in_flight', triage.config_number(l, 'max_in_flight', 1, '0')) ORDER BY place)
     INTO levels
     FROM jsonb_array_elements(p_levels) WITH ORDINALITY n (l, place);
@@ -172,6 +173,7 @@ BEGIN
         'levels', (SELECT jsonb_agg(jsonb_build_object('name', l.name, 'number', l.number,
                        'weight', l.weight,
                        'age_after_seconds', (nullif(l.age_ms, 0) / 1000.0)::float8,
+                       'max_wait_seconds', (nullif(l.max_wait_ms, 0) / 1000.0)::float8,
                        'max_in_flight', nullif(l.max_in_flight, 0)) ORDER BY l.rank)
                    FROM triage.level l WHERE l.queue = q.id),
         'policy', q.policy,

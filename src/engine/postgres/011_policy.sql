@@ -6,7 +6,9 @@
 --              left among those with a ready message, ties to the more urgent, costs one; when none
 --              of them has any left, all are refilled
 --   aging      a head that waited as long as its level says counts as one level more urgent, and so
---              on with the next level's time; then the older head goes first
+--              on with the next level's time; then the older head goes first. It may spend the tokens
+--              of every level from the one it counts as down to its own
+--   max_wait   in the last eighth of it a message goes before everything, the nearest deadline first
 --
 -- Tokens are kept by the session (triage.tokens_N): a row for everybody would be locked by
 -- everybody. Shares that hold for each session hold for all together. A new session begins at a
@@ -72,6 +74,19 @@ BEGIN
     RETURN rank;
 END $$;
 
+-- How long a message has waited that is ready since then, without the time the queue was paused.
+CREATE FUNCTION triage.waited_ms(q triage.queue, p_ready_ms bigint, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF q.pauses = '[]' THEN
+        RETURN p_now - p_ready_ms;
+    END IF;
+    RETURN p_now - p_ready_ms - coalesce((
+        SELECT sum(greatest(least((p->>'until_ms')::bigint, p_now)
+                            - greatest((p->>'from_ms')::bigint, p_ready_ms), 0))
+        FROM jsonb_array_elements(q.pauses) p), 0);
+END $$;
+
 -- Plans a claim of up to p_want messages from the ranks 0 … p_max_rank, without the slots of
 -- p_without: the slots to take from, one for each message, and the rank at which each counts.
 CREATE FUNCTION triage.plan(q triage.queue, p_max_rank int, p_want int, p_without smallint[],
@@ -86,6 +101,8 @@ DECLARE
     level record;
     slot_of smallint[];
     age_ms bigint[];
+    max_wait_ms bigint[];
+    waited bigint;
     heads jsonb := '[]';     -- by rank: when the first of that level became ready
     next int[];              -- by rank: how many of them are planned for
     present boolean[];       -- by rank: something counts at it
@@ -98,7 +115,7 @@ BEGIN
     slots := '{}';
     effective := '{}';
     FOR level IN
-        SELECT l.slot, l.age_ms, CASE WHEN l.rank <= p_max_rank AND l.slot <> ALL (p_without)
+        SELECT l.slot, l.age_ms, l.max_wait_ms, CASE WHEN l.rank <= p_max_rank AND l.slot <> ALL (p_without)
             THEN ARRAY(SELECT r.ready_ms FROM triage.ready r
                        WHERE r.queue = q.id AND r.slot = l.slot
                            AND r.ready_ms >= floors[l.slot + 1]
@@ -107,6 +124,7 @@ BEGIN
     LOOP
         slot_of := slot_of || level.slot;
         age_ms := age_ms || level.age_ms;
+        max_wait_ms := max_wait_ms || level.max_wait_ms;
         heads := heads || jsonb_build_array(level.heads);
         next := next || 0;
     END LOOP;
@@ -118,12 +136,31 @@ BEGIN
     END IF;
     FOR picked IN 1..p_want LOOP
         best_counts := NULL;
+        best := NULL;
+        FOR r IN 0..cardinality(slot_of) - 1 LOOP
+            CONTINUE WHEN max_wait_ms[r + 1] = 0;
+            head_ms := (heads->r->>next[r + 1])::bigint;
+            CONTINUE WHEN head_ms IS NULL OR triage.waited_ms(q, head_ms, p_now)
+                < max_wait_ms[r + 1] - max_wait_ms[r + 1] / 8;
+            IF best IS NULL OR head_ms + max_wait_ms[r + 1] < best_ms THEN
+                best := r;
+                best_ms := head_ms + max_wait_ms[r + 1];
+            END IF;
+        END LOOP;
+        IF best IS NOT NULL THEN
+            slots := slots || slot_of[best + 1];
+            effective := effective || 0;
+            next[best + 1] := next[best + 1] + 1;
+            CONTINUE;
+        END IF;
         IF tokens IS NOT NULL THEN
             present := array_fill(false, ARRAY[cardinality(slot_of)]);
             FOR r IN 0..cardinality(slot_of) - 1 LOOP
                 head_ms := (heads->r->>next[r + 1])::bigint;
                 CONTINUE WHEN head_ms IS NULL;
-                present[triage.effective_rank(r, age_ms, p_now - head_ms) + 1] := true;
+                FOR counts IN triage.effective_rank(r, age_ms, triage.waited_ms(q, head_ms, p_now))..r LOOP
+                    present[counts + 1] := true;
+                END LOOP;
             END LOOP;
             EXIT WHEN true <> ALL (present);
             best_counts := triage.tokens_pick(tokens, present) - 1;
@@ -133,12 +170,14 @@ BEGIN
             END IF;
             tokens[best_counts + 1] := tokens[best_counts + 1] - 1;
         END IF;
-        best := NULL;
         FOR r IN 0..cardinality(slot_of) - 1 LOOP
             head_ms := (heads->r->>next[r + 1])::bigint;
             CONTINUE WHEN head_ms IS NULL;
-            counts := triage.effective_rank(r, age_ms, p_now - head_ms);
-            CONTINUE WHEN tokens IS NOT NULL AND counts <> best_counts;
+            counts := triage.effective_rank(r, age_ms, triage.waited_ms(q, head_ms, p_now));
+            IF tokens IS NOT NULL THEN
+                CONTINUE WHEN best_counts NOT BETWEEN counts AND r;
+                counts := best_counts;
+            END IF;
             IF best IS NULL OR counts < best_counts
                 OR counts = best_counts AND head_ms < best_ms THEN
                 best := r;

@@ -315,7 +315,7 @@ DECLARE
     part int;
 BEGIN
     LOOP
-        part := triage.engine_purge(q.id, q.version, 1000, before);
+        part := (triage.engine_purge(q.id, q.version, 1000, before)).purged;
         purged := purged + part;
         EXIT WHEN part = 0;
     END LOOP;
