@@ -7,6 +7,7 @@ for it. Latencies are those of whole scripts: claim.sql is a dequeue and its com
 
 import contextlib
 import glob
+import math
 import os
 import pwd
 import shutil
@@ -202,49 +203,66 @@ class SeedSql:
         return path
 
     def pgbench(self, scripts, clients, payload, duration, warmup):
-        """Counts what ended between the end of the warmup and the end of the run; the processor
-        time is that of the same span."""
+        """Counts what ended after the warmup, which begins with the first transaction: before it
+        the clients connect. The processor time is that of the same span, from samples."""
         with tempfile.TemporaryDirectory(prefix="pgbench-") as folder:
             command = ["pgbench", "-n", "-M", "prepared", "-h", "127.0.0.1", "-p",
                        str(self.database.port), "-U", "postgres", "-c", str(clients), "-j", "2",
-                       "-T", str(max(1, round(warmup + duration + 0.5))), "-D",
-                       f"body={self.body(payload)}", "-f", self.script(folder, scripts), "-l",
-                       "--log-prefix", os.path.join(folder, "log"), "seed"]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, preexec_fn=child_setup) as process:
+                       "-T", str(math.ceil(warmup + duration)), "-D", f"body={self.body(payload)}",
+                       "-f", self.script(folder, scripts), "-l", "--log-prefix",
+                       os.path.join(folder, "log"), "seed"]
+            with open(os.path.join(folder, "output"), "w+") as output:
+                process = subprocess.Popen(command, stdout=output, stderr=output,
+                                           preexec_fn=child_setup)
                 try:
-                    time.sleep(warmup)
-                    start = self.sample(process)
-                    time.sleep(duration)
-                    end = self.sample(process)
-                    text = process.communicate()[0]
+                    samples = self.samples_until_end(process)
                 finally:
                     process.kill()
+                    process.wait()
+                output.seek(0)
+                text = output.read()
             if process.returncode != 0 or "aborted" in text:
                 raise Broken(f"pgbench: {text.strip()[-400:]}")
-            return self.report(folder, start, end)
+            return self.report(read_log(folder), samples, warmup)
 
-    def sample(self, process):
-        if process.poll() is not None:
-            raise Broken(f"pgbench ended early: {process.stdout.read().strip()[-400:]}")
-        return (time.time(), family_cpu_seconds(self.database.process.pid),
-                family_cpu_seconds(process.pid))
+    def samples_until_end(self, process):
+        """(wall time, the database's processor time, pgbench's), five times a second."""
+        samples = []
+        while process.poll() is None:
+            with contextlib.suppress(OSError):  # it may end in between
+                samples.append((time.time(), family_cpu_seconds(self.database.process.pid),
+                                family_cpu_seconds(process.pid)))
+            time.sleep(0.2)
+        return samples
 
-    def report(self, folder, start, end):
-        took_ms = []
-        for path in glob.glob(os.path.join(folder, "log*")):
-            with open(path) as log:
-                for line in log:
-                    _, _, took_us, _, seconds, micros = line.split()[:6]
-                    if start[0] <= int(seconds) + int(micros) / 1e6 < end[0]:
-                        took_ms.append(int(took_us) / 1000)
-        took_ms.sort()
+    def report(self, log, samples, warmup):
+        """Of a span between two samples, from the end of the warmup to the last one before the
+        last transaction ended."""
+        if not log:
+            raise Broken("pgbench finished no transaction")
+        begin, last = min(end - took for end, took in log) + warmup, max(end for end, _ in log)
+        inside = [s for s in samples if begin <= s[0] <= last]
+        if len(inside) < 2:
+            inside = [samples[0], samples[-1]]
+        start, end = inside[0], inside[-1]
+        took_ms = sorted(took * 1000 for at, took in log if start[0] <= at < end[0])
         count = len(took_ms)
         quantiles = [took_ms[min(count - 1, int(count * q))] if count else None
                      for q in (0.5, 0.99, 0.999)]
         each = [(after - before) * 1e6 / count if count else None
                 for before, after in zip(start[1:], end[1:])]
         return Report(count / (end[0] - start[0]), count, *quantiles, *each)
+
+
+def read_log(folder):
+    """(end, duration) of every transaction, in seconds."""
+    found = []
+    for path in glob.glob(os.path.join(folder, "log*")):
+        with open(path) as log:
+            for line in log:
+                _, _, took_us, _, seconds, micros = line.split()[:6]
+                found.append((int(seconds) + int(micros) / 1e6, int(took_us) / 1e6))
+    return found
 
 
 class TriageOnPostgres(Server):

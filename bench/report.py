@@ -117,7 +117,7 @@ class Results:
 
     def fact(self, name, value, unit, marks=(), note=""):
         self.keep("fact", marks, name=name, value=value, unit=unit, note=note)
-        self.say(f"  {name:44} {number(value)} {unit}" + (f" ({note})" if note else ""))
+        self.say(f"  {name:50} {number(value)} {unit}" + (f" ({note})" if note else ""))
         self.show_marks(marks)
 
     def note(self, text):

@@ -109,7 +109,9 @@ def mixed(bench):
 def memory(bench):
     """resident bytes per waiting message, payloads of 256 bytes"""
     count = bench.settings.waiting
-    subjects = [("triage", bench.triaged()), ("memory", bench.engine("memory")),
+    subjects = [("triage", bench.triaged()),
+                ("small", bench.triaged(memory_limit="16M", name="Triage, memory_limit 16M")),
+                ("memory", bench.engine("memory")),
                 *bench.peers(["redis-off", "beanstalkd-off", "postgres-sql"])]
     for name, server in subjects:
         bench.progress.step(f"filling {server.name} with {count:,}")
@@ -125,7 +127,7 @@ def memory(bench):
             each = (server.memory() - before) / count
         least = min(BEANSTALKD_BYTES, REDIS_BYTES) / 2
         marks = [aim(f"below {least:.0f} bytes, half of beanstalkd's {BEANSTALKD_BYTES}",
-                     each < least)] if name == "triage" else []
+                     each < least)] if name in ("triage", "small") else []
         bench.results.fact(server.name, each, "bytes", marks, f"{count:,} waiting")
 
 
