@@ -30,6 +30,11 @@ class Load:
                 "--priorities", self.priorities, *self.options]
 
 
+EACH_LOADS = [("enqueue, 64 connections", Load("enqueue")),
+              ("claim and ack, 64 connections", Load("claim")),
+              ("mixed, 64 connections", Load("mixed"))]
+
+
 @dataclasses.dataclass
 class Report:
     """One run. The processor times are per message, of the server and of the load generator."""

@@ -62,7 +62,7 @@ PEERS = [
     ("beanstalkd-50ms", BEANSTALKD, 50, False),
     ("beanstalkd-off", BEANSTALKD, None, False),
 ]
-DURABLE = {name for name, _, _, durable in PEERS if durable} | {"postgres-sql"}
+DURABLE = [name for name, _, _, durable in PEERS if durable]
 
 
 def missing(program):

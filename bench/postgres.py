@@ -223,7 +223,7 @@ class SeedSql:
                 text = output.read()
             if process.returncode != 0 or "aborted" in text:
                 raise Broken(f"pgbench: {text.strip()[-400:]}")
-            return self.report(read_log(folder), samples, warmup)
+            return report_between(read_log(folder), samples, warmup)
 
     def samples_until_end(self, process):
         """(wall time, the database's processor time, pgbench's), five times a second."""
@@ -235,24 +235,6 @@ class SeedSql:
             time.sleep(0.2)
         return samples
 
-    def report(self, log, samples, warmup):
-        """Of a span between two samples, from the end of the warmup to the last one before the
-        last transaction ended."""
-        if not log:
-            raise Broken("pgbench finished no transaction")
-        begin, last = min(end - took for end, took in log) + warmup, max(end for end, _ in log)
-        inside = [s for s in samples if begin <= s[0] <= last]
-        if len(inside) < 2:
-            inside = [samples[0], samples[-1]]
-        start, end = inside[0], inside[-1]
-        took_ms = sorted(took * 1000 for at, took in log if start[0] <= at < end[0])
-        count = len(took_ms)
-        quantiles = [took_ms[min(count - 1, int(count * q))] if count else None
-                     for q in (0.5, 0.99, 0.999)]
-        each = [(after - before) * 1e6 / count if count else None
-                for before, after in zip(start[1:], end[1:])]
-        return Report(count / (end[0] - start[0]), count, *quantiles, *each)
-
 
 def read_log(folder):
     """(end, duration) of every transaction, in seconds."""
@@ -263,6 +245,25 @@ def read_log(folder):
                 _, _, took_us, _, seconds, micros = line.split()[:6]
                 found.append((int(seconds) + int(micros) / 1e6, int(took_us) / 1e6))
     return found
+
+
+def report_between(log, samples, warmup):
+    """Of a span between two samples, from the end of the warmup to the last one before the
+    last transaction ended."""
+    if not log:
+        raise Broken("pgbench finished no transaction")
+    begin, last = min(end - took for end, took in log) + warmup, max(end for end, _ in log)
+    inside = [s for s in samples if begin <= s[0] <= last]
+    if len(inside) < 2:
+        inside = [samples[0], samples[-1]]
+    start, end = inside[0], inside[-1]
+    took_ms = sorted(took * 1000 for at, took in log if start[0] <= at < end[0])
+    count = len(took_ms)
+    quantiles = [took_ms[min(count - 1, int(count * q))] if count else None
+                 for q in (0.5, 0.99, 0.999)]
+    each = [(after - before) * 1e6 / count if count else None
+            for before, after in zip(start[1:], end[1:])]
+    return Report(count / (end[0] - start[0]), count, *quantiles, *each)
 
 
 class TriageOnPostgres(Server):

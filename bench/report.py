@@ -31,6 +31,19 @@ def aim(text, reached):
     return Mark("aim", text, reached)
 
 
+def ratio_of(found, field, ours, theirs):
+    if ours not in found or theirs not in found:
+        return None
+    return getattr(found[ours], field) / getattr(found[theirs], field)
+
+
+def ahead_of(found, name, least, kind=bar, what="messages/s"):
+    """A mark: at least so many times the throughput of that peer, when it took part."""
+    ratio = ratio_of(found, "rate", "triage", name)
+    return [] if ratio is None else [kind(f"{least:g}x {what} of {name}, {ratio:.2f}x",
+                                          ratio >= least)]
+
+
 def number(value, digits=2):
     return "-" if value is None else f"{value:,.{digits}f}"
 
@@ -263,7 +276,7 @@ def overview_lines(records):
         held = memory.get(name)
         lines.append(cells(name, *(cell(s, name, "rate_ratio") for s in sides),
                            cell("mixed", name, "cpu_ratio"),
-                           f"{held['value']:.0f} B" if held else "-"))
+                           f"{held['value']:.0f} ({held['note'].split(',')[0]})" if held else "-"))
     return lines if sides else []
 
 

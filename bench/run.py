@@ -9,7 +9,7 @@ run; the exit status is 1 when something broke, and 0 otherwise.
   peers.py      the other servers; postgres.py the one that takes more
   loads.py      what is asked of a server, and what came out
   context.py    where things are, rounds that take turns
-  scenarios.py  what is measured
+  scenarios.py  what is measured, with backlogs.py and databases.py
   report.py     tables, JSON, docs/benchmarks.md
 """
 
@@ -39,7 +39,8 @@ def parse_args():
                         help="some of the scenarios, in this order")
     parser.add_argument("--list", action="store_true", help="name the scenarios")
     parser.add_argument("--json", metavar="FILE", help="write the results there too")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--write-docs", metavar="FILE", nargs="?", const=PAGE,
+                        help="write a page about it, docs/benchmarks.md")
     parser.add_argument("--from-json", metavar="FILE",
                         help="measure nothing: take the results of an earlier run")
     parser.add_argument("--folder", default=os.path.join(ROOT, "build"),
@@ -133,9 +134,9 @@ def main():
     if args.json:
         report.write_json(args.json, run)
     if args.write_docs and run["complete"]:
-        with open(PAGE, "w") as f:
+        with open(args.write_docs, "w") as f:
             f.write(report.page(run))
-        print(f"wrote {os.path.relpath(PAGE)}")
+        print(f"wrote {os.path.relpath(args.write_docs)}")
     if not run["complete"]:
         return 130
     return 1 if run["broken"] else 0
