@@ -11,6 +11,7 @@ import math
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -99,6 +100,10 @@ class Database(Server):
         if done.returncode != 0:
             raise Broken(f"initdb: {done.stderr.strip()}")
         return super().start(wait)
+
+    def stop(self, sig=signal.SIGINT, seconds=30):
+        """SIGTERM would wait for clients to leave."""
+        return super().stop(sig, seconds)
 
     def __exit__(self, *_):
         try:
