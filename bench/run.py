@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 
 import peers
 import report
@@ -83,8 +84,11 @@ def run_scenarios(bench):
         start = time.monotonic()
         try:
             scenario.run(bench)
-        except (Broken, OSError) as e:
-            bench.results.fail(str(e) if isinstance(e, Broken) else f"{type(e).__name__}: {e}")
+        except Broken as e:
+            bench.results.fail(str(e))
+        except Exception as e:  # the other scenarios of a long run are worth having
+            traceback.print_exc()
+            bench.results.fail(f"{type(e).__name__}: {e}")
         bench.results.say(f"  ({time.monotonic() - start:.0f} s)")
 
 
