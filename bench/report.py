@@ -282,10 +282,12 @@ def overview_lines(records):
 
 def machine_line(run):
     m = run["machine"]
+    busy = ": the machine was busy with something else" if m["load_before"] > m["cores"] else ""
     versions = ", ".join(f"{name} {version or 'not installed'}"
                          for name, version in run["versions"].items())
     return (f"{m['cores']} cores ({m['cpu']}), {m['memory_gib']} GiB, {m['system']}, Linux"
-            f" {m['kernel']}, {m['file_system']}; load {m['load_before']} before the start."
+            f" {m['kernel']}, {m['file_system']}. The load was {m['load_before']} before the"
+            f" start{busy}."
             f" {versions}. Taken on {m['date']}, in {run['seconds'] / 60:.0f} minutes.")
 
 
