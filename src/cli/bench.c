@@ -23,7 +23,8 @@ static const char about[] =
     "  poll     all connections wait on one queue and one message at a time is sent:\n"
     "           the time to its delivery, and whether it woke exactly one\n"
     "Messages it leaves behind stay in the queue. Peers are measured the same way:\n"
-    "the target may be redis://, beanstalk:// or http-bare:// (any HTTP server).";
+    "the target may be redis://, beanstalk:// or http-bare:// (any HTTP server). The CPU\n"
+    "time of a --pid is that of all its threads and child processes.";
 
 static const char examples[] = "  triage bench --mix enqueue --connections 256\n"
                                "  triage bench --mix enqueue --batch 100 --count 1000000\n"
@@ -34,8 +35,9 @@ static const char examples[] = "  triage bench --mix enqueue --connections 256\n
 /* The command line as it was given; ARG_UNSET where it says nothing. */
 struct bench_args {
     const char *target, *token, *mix, *queue, *priorities;
-    int64_t connections, pipeline, batch, payload, queues, delay_ms, rate, count, pid, refill;
+    int64_t connections, pipeline, batch, payload, queues, delay_ms, rate, count, refill;
     int64_t duration_ms, warmup_ms;
+    struct arg_list pids;
     bool no_ack, json;
 };
 
@@ -73,6 +75,20 @@ static bool priorities_parse(const char *text, struct loadgen_config *config)
     return *end == '\0' && first <= last && last < 1000;
 }
 
+static bool pids_parse(const struct arg_list *pids, struct loadgen_config *config)
+{
+    if (pids->count > LOADGEN_PIDS_MAX)
+        return false;
+    for (size_t i = 0; i < pids->count; i++) {
+        char *end;
+        long pid = strtol(pids->items[i], &end, 10);
+        if (end == pids->items[i] || *end != '\0' || pid < 1 || pid > INT32_MAX)
+            return false;
+        config->server_pids[config->server_pid_count++] = (pid_t)pid;
+    }
+    return true;
+}
+
 static int ranges_check(const struct arg_spec *spec, const struct bench_range *ranges, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -95,7 +111,6 @@ static int args_check(const struct arg_spec *spec, const struct bench_args *a)
         {"delay", a->delay_ms, 0, DELAY_SECONDS_MAX * 1000},
         {"rate", a->rate, 0, 1000000000},
         {"count", a->count, 0, INT64_MAX},
-        {"pid", a->pid, 0, INT32_MAX},
         {"refill", a->refill, 0, ENQUEUE_BATCH_MAX},
         {"duration", a->duration_ms, 1, 86400000},
         {"warmup", a->warmup_ms, 0, 86400000},
@@ -131,7 +146,6 @@ static void config_fill(struct loadgen_config *config, const struct bench_args *
     config->duration_ms = (uint64_t)a->duration_ms;
     config->warmup_ms = (uint64_t)a->warmup_ms;
     config->leave_leased = a->no_ack;
-    config->server_pid = (pid_t)a->pid;
 }
 
 /* What the target's protocol cannot do is said before anything is sent. */
@@ -194,6 +208,9 @@ static int args_run(const struct arg_spec *spec, struct bench_args *a)
     if (!priorities_parse(a->priorities, &config))
         return args_refuse(spec, "--priorities is a number or a range such as 0-9, not %s",
                            a->priorities);
+    if (!pids_parse(&a->pids, &config))
+        return args_refuse(spec, "--pid is the number of a process, at most %d times",
+                           LOADGEN_PIDS_MAX);
     if (!loadgen_target_parse(&config, a->target, error))
         return args_refuse(spec, "%s", error);
     config_fill(&config, a);
@@ -235,7 +252,7 @@ int cmd_bench(int argc, char **argv, const struct cli *cli)
         {"rate", 0, ARG_INT, &a.rate, "N", "begin so many a second; latency from when due"},
         {"no-ack", 0, ARG_FLAG, &a.no_ack, NULL, "leave what was claimed leased"},
         {"refill", 0, ARG_INT, &a.refill, "N", "in claim, put back N whenever N were claimed"},
-        {"pid", 0, ARG_INT, &a.pid, "PID", "the server's process, for its CPU time"},
+        {"pid", 0, ARG_LIST, &a.pids, "PID", "the server's process, for its CPU time; repeatable"},
         {0},
     };
     const struct arg_spec spec = {
@@ -246,5 +263,8 @@ int cmd_bench(int argc, char **argv, const struct cli *cli)
     };
     struct operands operands;
     int status = args_parse(&spec, argc, argv, &operands);
-    return status == ARGS_GO ? args_run(&spec, &a) : status;
+    if (status == ARGS_GO)
+        status = args_run(&spec, &a);
+    free(a.pids.items);
+    return status;
 }

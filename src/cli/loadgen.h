@@ -40,6 +40,8 @@ extern const char *const loadgen_mix_names[LOADGEN_MIX_COUNT];
 
 struct loadgen_report;
 
+#define LOADGEN_PIDS_MAX 8
+
 struct loadgen_config {
     const struct loadgen_driver *driver;
     char host[256];
@@ -63,8 +65,9 @@ struct loadgen_config {
     uint64_t count;       /* messages, rounded up to whole batches; 0: until duration_ms */
     uint64_t duration_ms; /* of the measurement; with a count it is only the limit */
     uint64_t warmup_ms;
-    bool leave_leased; /* claims are not followed by acks */
-    pid_t server_pid;  /* 0: unknown */
+    bool leave_leased;       /* claims are not followed by acks */
+    size_t server_pid_count; /* 0: unknown */
+    pid_t server_pids[LOADGEN_PIDS_MAX];
 };
 
 /* What one delivery needs for its ack. The bytes are the driver's own. */

@@ -41,7 +41,9 @@ static const char *header_find(const char *head, size_t len, const char *name)
         if ((size_t)(end - line) > name_len && line[name_len] == ':' &&
             strncasecmp(line, name, name_len) == 0) {
             line += name_len + 1;
-            return line + strspn(line, " \t");
+            while (line < end && (*line == ' ' || *line == '\t'))
+                line++;
+            return line;
         }
         line = memchr(line, '\n', (size_t)(end - line));
         if (!line)

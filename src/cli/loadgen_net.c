@@ -106,14 +106,3 @@ bool loadgen_files_reserve(uint32_t files)
     limit.rlim_cur = limit.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= files;
 }
-
-/* The process clock counts nanoseconds; /proc/PID/stat has the same sum in ticks of 10 ms, too
- * coarse for a run of a thousand claims. */
-int64_t loadgen_process_cpu_ns(pid_t pid)
-{
-    clockid_t clock;
-    struct timespec t;
-    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0)
-        return -1;
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}

@@ -1,4 +1,4 @@
-/* Sockets and process times for the load generator. */
+/* Sockets for the load generator. */
 #ifndef TRIAGE_CLI_LOADGEN_NET_H
 #define TRIAGE_CLI_LOADGEN_NET_H
 
@@ -22,8 +22,5 @@ bool loadgen_talk(int fd, const char *request, size_t request_len, loadgen_compl
 
 /* Raises the limit of open files as far as allowed; true when `files` fit. */
 bool loadgen_files_reserve(uint32_t files);
-
-/* CPU time of a process with all its threads, living and dead; -1 when there is no such process. */
-int64_t loadgen_process_cpu_ns(pid_t pid);
 
 #endif

@@ -1,12 +1,17 @@
 #include "cli/loadgen_run.h"
 
 #include "base/clock.h"
-#include "cli/loadgen_net.h"
+#include "cli/loadgen_cpu.h"
 
 #include <unistd.h>
 
 #define TICK_US      1000000
 #define DRAIN_MS_MAX 3000
+
+static int64_t server_cpu_ns(const struct loadgen_config *config)
+{
+    return loadgen_cpu_of_families(config->server_pids, config->server_pid_count);
+}
 
 static void phase_enter(struct loadgen_run *run, enum loadgen_phase phase, uint64_t length_ms)
 {
@@ -20,8 +25,8 @@ static void measure_begin(struct loadgen_run *run)
 {
     memset(run->report, 0, sizeof(*run->report));
     run->lost_before = run->loop.lost;
-    run->own_cpu_ns = (uint64_t)loadgen_process_cpu_ns(getpid());
-    run->server_cpu_ns = loadgen_process_cpu_ns(run->config->server_pid);
+    run->own_cpu_ns = (uint64_t)loadgen_cpu_of_process(getpid());
+    run->server_cpu_ns = server_cpu_ns(run->config);
     phase_enter(run, LOADGEN_MEASURE, run->config->duration_ms);
 }
 
@@ -40,11 +45,11 @@ void loadgen_run_stop(struct loadgen_run *run)
     if (run->phase == LOADGEN_DRAIN)
         return;
     report->elapsed_us = clock_mono_us() - run->phase_start_us;
-    report->own_cpu_ns = (uint64_t)loadgen_process_cpu_ns(getpid()) - run->own_cpu_ns;
+    report->own_cpu_ns = (uint64_t)loadgen_cpu_of_process(getpid()) - run->own_cpu_ns;
     report->lost_connections = run->loop.lost - run->lost_before;
-    int64_t server_cpu_ns = loadgen_process_cpu_ns(run->config->server_pid);
-    bool known = run->config->server_pid > 0 && run->server_cpu_ns > 0 && server_cpu_ns > 0;
-    report->server_cpu_ns = known ? server_cpu_ns - run->server_cpu_ns : -1;
+    int64_t server_ns = server_cpu_ns(run->config);
+    bool known = run->server_cpu_ns >= 0 && server_ns >= 0;
+    report->server_cpu_ns = known ? server_ns - run->server_cpu_ns : -1;
     phase_enter(run, LOADGEN_DRAIN, DRAIN_MS_MAX);
 }
 

@@ -65,14 +65,21 @@ static int run_variant(const struct CMUnitTest *tests, size_t count)
     return failed;
 }
 
+/* tools/run-tests starts a database for those that need one; the slowest wait for `make soak`. */
+static bool by_default(const struct variant *v)
+{
+    if (strcmp(v->kind, "postgres") != 0)
+        return true;
+    return getenv("TRIAGE_TEST_POSTGRES") && (!v->restarts_always || getenv("TRIAGE_SOAK"));
+}
+
 int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only)
 {
     int failed = 0;
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         variant = &variants[i];
         const char *only = getenv("TRIAGE_TEST_VARIANT");
-        bool there = strcmp(variant->kind, "postgres") != 0 || getenv("TRIAGE_TEST_POSTGRES");
-        bool wanted = (!only || strcmp(only, variant->name) == 0) && there;
+        bool wanted = only ? strcmp(only, variant->name) == 0 : by_default(variant);
         if (wanted && (variant->files || !files_only))
             failed += run_variant(tests, count);
     }

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -253,9 +254,54 @@ def test_help_goes_to_standard_output(shell, words):
     assert done.returncode == DONE and done.stdout and not done.stderr
 
 
-def test_bench_runs_and_reports(shell):
-    help_text = shell.ok("bench", "--help")
-    assert "usage" in help_text
+def bench(shell, *words):
+    return shell.json("bench", "--queue", shell.queue.name, "--connections", 4, *words)
+
+
+def test_bench_fills_and_drains_in_batches(shell, queue):
+    filled = bench(shell, "--mix", "enqueue", "--count", 1000, "--batch", 100, "--payload", 2000)
+    assert filled["messages"] == queue.stats()["ready"] == 1000
+    assert filled["operations"]["enqueue"]["requests"] == 10
+    [message] = queue.take()
+    assert len(message["payload"]) == 2000
+    drained = bench(shell, "--mix", "claim", "--batch", 50)
+    assert drained["messages"] == drained["operations"]["ack"]["messages"] == 999
+    assert drained["operations"]["claim"]["requests"] >= 20
+    assert queue.stats()["totals"]["acked"] == 999
+    for name in ("p50_ms", "p99_ms", "p99_9_ms"):
+        assert drained["operations"]["claim"][name] > 0
+    assert not drained["errors"] and drained["unanswered"] == 0
+
+
+def test_bench_spreads_over_queues(shell, api, queue):
+    bench(shell, "--mix", "enqueue", "--count", 40, "--queues", 4)
+    depths = [api.get(f"/v1/queues/{queue.name}-{n}/stats")["ready"] for n in range(4)]
+    assert sum(depths) == 40 and all(depths)
+
+
+def test_bench_counts_the_cpu_time_of_a_family_of_processes(shell):
+    """A shell whose child does the work stands for a database with a process per connection."""
+    burn = "print(flush=True)\nwhile True: pass"
+    parent = subprocess.Popen(["sh", "-c", f"{sys.executable} -c '{burn}' & echo; wait"],
+                              stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        parent.stdout.readline()
+        parent.stdout.readline()
+        own = os.getpid()
+        report = bench(shell, "--mix", "enqueue", "--duration", "500ms", "--warmup", "0s", "--pid",
+                       own, "--pid", parent.pid)
+        alone = bench(shell, "--mix", "enqueue", "--count", 10, "--pid", own)
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+    used_ms = report["server_cpu_us"] * report["messages"] / 1000
+    assert used_ms > 20 and alone["server_cpu_us"] is not None
+    assert bench(shell, "--mix", "enqueue", "--count", 1)["server_cpu_us"] is None
+
+
+def test_bench_refuses_what_is_no_process(shell):
+    done = shell.run("bench", "--pid", "12x")
+    assert done.returncode == USAGE and b"--pid is the number of a process" in done.stderr
 
 
 def test_bench_sends_the_token(start, tmp_path):

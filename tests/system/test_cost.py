@@ -17,8 +17,8 @@ FEW, MANY = 100, 500
 TOLERANCE = 1.10
 # For one message that is enqueued, claimed and acknowledged by one client, call after call, so
 # that each call is a group of its own; and for one of a hundred that are enqueued as a batch.
-INSTRUCTIONS = {("memory", "one by one"): 36_000, ("local", "one by one"): 117_000,
-                ("memory", "batch"): 3_300, ("local", "batch"): 11_000}
+INSTRUCTIONS = {("memory", "one by one"): 36_000, ("local", "one by one"): 135_000,
+                ("memory", "batch"): 3_300, ("local", "batch"): 13_000}
 # read and epoll_wait and write of each of the three calls; with a store also what wakes its
 # thread and is woken by it, the write of the log and the sync.
 SYSTEM_CALLS = {"memory": 3 * 3, "local": 3 * 12}

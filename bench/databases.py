@@ -1,0 +1,107 @@
+"""Scenarios about Triage on PostgreSQL, beside a queue in one table on the same server."""
+
+import contextlib
+
+from loads import EACH_LOADS, Load
+from postgres import SeedSql
+from report import ahead_of, bar
+
+
+@contextlib.contextmanager
+def one_database(bench):
+    """[("triage", …), ("postgres-sql", …)] on one database server, Triage only when it can."""
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(bench.database())
+        subjects = []
+        if bench.has_engine("postgres"):
+            subjects.append(("triage", stack.enter_context(bench.engine("postgres", database))))
+        sql = stack.enter_context(SeedSql(bench.fresh("sql"), database))
+        yield [*subjects, ("postgres-sql", sql)]
+
+
+def postgres(bench):
+    """Triage's engine beside a queue in one table, on one database server, 64 clients"""
+    if not bench.has_postgres():
+        return
+    with one_database(bench) as subjects:
+        for title, load in EACH_LOADS:
+            found = bench.compare(subjects, load, title)
+            wanted = ahead_of(found, "postgres-sql", 5) if load.mix != "mixed" else []
+            bench.results.judge(*wanted)
+
+
+def postgres_future(bench):
+    """claims beside 1,000,000 urgent messages dated tomorrow, on one database server"""
+    if not bench.has_postgres():
+        return
+    with one_database(bench) as subjects:
+        sql = dict(subjects)["postgres-sql"]
+        none = sql_claims(bench, sql, 0)
+        many = sql_claims(bench, sql, bench.settings.future)
+        bench.results.table("dequeue and complete")
+        bench.results.row("SQL queue, none", none, none)
+        bench.results.row(f"SQL queue, {bench.settings.future:,} of tomorrow", many, none)
+        if "triage" in dict(subjects):
+            ours = dict(subjects)["triage"]
+            near = triage_claims(bench, ours, 0)
+            far = triage_claims(bench, ours, bench.settings.future)
+            bench.results.row("Triage, none", near, near)
+            cost = far.server_cpu_us / near.server_cpu_us
+            bench.results.row(f"Triage, {bench.settings.future:,} of tomorrow", far, near,
+                              [bar(f"1.1x, {cost:.2f}x the cpu", cost <= 1.1)])
+
+
+def sql_claims(bench, sql, ahead):
+    """Eight clients are enough to keep both cores busy, and a dequeue that reads every row takes
+    long enough with them."""
+    sql.empty()
+    if ahead:
+        bench.progress.step(f"filling the table with {ahead:,} of tomorrow")
+        sql.fill(ahead, 0, "1 day")
+    sql.fill(50_000, 4)
+    sql.database.psql("seed", "-c", "VACUUM ANALYZE priority_queue")
+    return sql.pgbench(["claim.sql"], 8, 256, max(bench.settings.duration, 5),
+                       bench.settings.warmup)
+
+
+def triage_claims(bench, server, ahead):
+    if ahead:
+        bench.progress.step(f"filling {server.name} with {ahead:,} of tomorrow")
+        bench.fill(server, "later", ahead, 9, "--delay", "24h")
+        server.settle(bench.settings.settle_seconds)
+    reports = []
+    for _ in range(bench.settings.rounds):
+        bench.fill(server, "later", 20_000, 0)
+        reports.append(bench.generate(server, Load("claim", 8, queue="later",
+                                                   options=("--count", 20_000)), timed=False))
+    return min(reports, key=lambda r: r.server_cpu_us)
+
+
+def held_transaction(bench):
+    """mixed for five minutes while a REPEATABLE READ transaction is held open, minute by minute"""
+    if not bench.has_postgres():
+        return
+    minute = bench.settings.minute
+    with one_database(bench) as subjects:
+        for name, server in subjects:
+            on_sql = name == "postgres-sql"
+            database = server.database
+            if on_sql:
+                server.fill(1000)
+            with database.held_transaction("seed" if on_sql else "triage"):
+                minutes = [one_minute(bench, server, on_sql, minute, i + 1) for i in range(5)]
+            bench.results.table(server.name)
+            for i, report in enumerate(minutes):
+                bench.results.row(f"{'minute' if minute == 60 else f'{minute} s'} {i + 1}", report,
+                                  minutes[0])
+            kept = minutes[-1].rate / minutes[0].rate
+            marks = [] if on_sql else [bar(f"80 % in the last minute, {kept:.0%}", kept >= 0.8)]
+            bench.results.fact(f"{server.name}: last minute to first", kept, "x", marks)
+
+
+def one_minute(bench, server, on_sql, seconds, which):
+    bench.progress.step(f"{server.name}, {seconds} s, {which} of 5")
+    if on_sql:
+        return server.pgbench(["enqueue.sql", "claim.sql"], 64, 256, seconds, 0.5)
+    load = Load("mixed", options=("--duration", f"{seconds}s", "--warmup", "500ms"))
+    return bench.generate(server, load, timed=False)
