@@ -65,11 +65,12 @@ static int run_variant(const struct CMUnitTest *tests, size_t count)
     return failed;
 }
 
-/* tools/run-tests starts a database for those that need one; the slowest wait for `make soak`. */
+/* tools/run-tests starts a database for those that need one; the slowest wait for `make soak`.
+ * With the thread sanitizer only those are of interest that have threads. */
 static bool by_default(const struct variant *v)
 {
     if (strcmp(v->kind, "postgres") != 0)
-        return true;
+        return !getenv("TRIAGE_TEST_THREADS") || (v->files && !v->restarts_always);
     return getenv("TRIAGE_TEST_POSTGRES") && (!v->restarts_always || getenv("TRIAGE_SOAK"));
 }
 

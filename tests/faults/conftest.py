@@ -12,7 +12,7 @@ from disks import disks  # a fixture
 from server import Server
 
 
-ENGINES = ["memory", "local"]  # those that every fault which leaves the data alone is tried on
+ENGINES = ["memory", "local", "postgres"]  # those that every fault which leaves the data alone is tried on
 
 
 @pytest.fixture(params=ENGINES)

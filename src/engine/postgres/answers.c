@@ -560,6 +560,8 @@ void calls_answer(struct pg *pg, struct job *job)
         case CALL_DUE:
             answer_due(pg, c);
             break;
+        case CALL_WAIT:
+            break;
         }
     }
 }

@@ -662,8 +662,10 @@ static void gather(struct job *job)
         job->writes = job->writes || !only_reads(op->verb);
         if (op->verb == ENGINE_PUT)
             check_puts(q, op);
-        if (q)
+        if (q) {
             q->touched = op->verb != ENGINE_QUEUE_DELETE;
+            q->claimed = q->claimed || op->verb == ENGINE_CLAIM;
+        }
         if (kind_of(op->verb) != CALL_OTHER) {
             segment_add(&s, q, op);
             continue;
@@ -689,6 +691,34 @@ void calls_views(struct pg *pg, struct job *job)
     pg->told = false;
 }
 
+#define WAIT_MS      4000
+#define WAIT_MS_LEFT 2000 /* told again when less than this is left */
+
+/* Others notify only for queues on which somebody waits: says where that is, or is about to be. */
+static void add_waits(struct pg *pg, struct job *job, bool sweeps)
+{
+    struct call *c = NULL;
+    size_t at = 0;
+    for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
+        bool waits = q->claimed || (sweeps && q->face.waiting > 0);
+        q->claimed = false;
+        if (!waits || q->waits_until_ms - job->now.mono_ms > WAIT_MS_LEFT)
+            continue;
+        q->waits_until_ms = job->now.mono_ms + WAIT_MS;
+        if (!c) {
+            c = call_add(job, CALL_WAIT, NULL, 0, "SELECT triage.engine_wait($1,$2,$3)");
+            param_bytes(&c->params, WIRE_UUID, pg->shared->node, sizeof(pg->shared->node));
+            param_array(&c->params, WIRE_INT4_ARRAY);
+        }
+        element_int(&c->params, WIRE_INT4, q->face.id);
+    }
+    if (!c)
+        return;
+    param_array_end(&c->params);
+    param_int(&c->params, WIRE_INT8, WAIT_MS);
+    job->writes = true;
+}
+
 void calls_build(struct pg *pg, struct job *job)
 {
     assert(!job->calls);
@@ -701,6 +731,8 @@ void calls_build(struct pg *pg, struct job *job)
         build(pg, job, c);
         sweeps = sweeps || c->verb == ENGINE_SWEEP;
     }
+    if (!pg->shared->invented_time)
+        add_waits(pg, job, sweeps);
     if (sweeps && pg->all_told)
         calls_queues(job);
     if (sweeps) {
@@ -710,11 +742,12 @@ void calls_build(struct pg *pg, struct job *job)
     }
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
-        if (q->touched || (sweeps && q->told))
+        bool told = sweeps && (q->told || q->face.waiting > 0) && !q->face.gone;
+        if (q->touched || told)
             add_view(job, q);
         q->touched = false;
         if (sweeps)
-            q->told = false;
+            q->told = q->told || told;
     }
 }
 

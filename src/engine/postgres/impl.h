@@ -43,10 +43,12 @@ struct pg_queue {
     struct pg *pg;
     struct queue_view seen; /* as the last answer said; face.view is this less `taking` */
     uint64_t taking[LEVEL_COUNT_MAX];
-    uint32_t busy; /* ops under way */
-    bool told;     /* something happened to it elsewhere: look at it in the next sweep */
-    bool touched;  /* in the present job */
-    bool retired;  /* out of the map: freed when nothing is under way */
+    uint32_t busy;          /* ops under way */
+    bool told;              /* something happened to it elsewhere: look at it in the next sweep */
+    bool claimed;           /* in the present job: somebody may be about to wait */
+    int64_t waits_until_ms; /* mono: others know until then that consumers wait here */
+    bool touched;           /* in the present job */
+    bool retired;           /* out of the map: freed when nothing is under way */
 };
 
 /* One call of a function. */
@@ -57,6 +59,7 @@ enum call_kind {
     CALL_OTHER, /* one op */
     CALL_VIEW,  /* of a queue, at the end */
     CALL_QUEUES,
+    CALL_WAIT,
     CALL_DUE,
 };
 
@@ -152,6 +155,7 @@ void link_close(struct link *l);
 void link_put(struct link *l, struct job *job);
 struct job *link_take(struct link *l);              /* finished ones, in order; NULL: none */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
+int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
 PGconn *link_connect(const struct pg_shared *shared, struct buf *error);
 
 /* listen.c */

@@ -27,6 +27,7 @@ struct link {
     bool connected;
     char trouble[256];
 
+    _Atomic int backend;
     PGconn *conn; /* the thread's own */
     int64_t backoff_ms;
     int64_t retry_at_ms; /* mono: not before then */
@@ -133,6 +134,7 @@ static bool connect_now(struct link *l)
         return false;
     l->conn = link_connect(l->pg->shared, &error);
     if (l->conn) {
+        atomic_store(&l->backend, PQbackendPID(l->conn));
         note_connected(l);
         l->backoff_ms = BACKOFF_MS_MIN;
     } else {
@@ -422,6 +424,7 @@ struct link *link_open(struct pg *pg, struct buf *error)
         return NULL;
     }
     l->connected = true;
+    atomic_store(&l->backend, PQbackendPID(l->conn));
     uv_mutex_init(&l->mutex);
     uv_cond_init(&l->cond);
     uv_thread_create(&l->thread, thread_main, l);
@@ -458,6 +461,11 @@ struct job *link_take(struct link *l)
     l->done_end = &l->done;
     uv_mutex_unlock(&l->mutex);
     return done;
+}
+
+int link_backend(const struct link *l)
+{
+    return atomic_load(&((struct link *)l)->backend);
 }
 
 bool link_healthy(struct link *l, struct buf *why)

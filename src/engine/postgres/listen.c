@@ -68,6 +68,16 @@ static PGconn *connect_listening(struct listener *l)
     return NULL;
 }
 
+/* What this process did itself it knows from the answers. */
+static bool is_own(const struct listener *l, int backend)
+{
+    for (uint32_t i = 0; i < l->shared->shard_count; i++) {
+        if (link_backend(l->shared->shards[i]->link) == backend)
+            return l->shared->shard_count == 1;
+    }
+    return false;
+}
+
 static bool listen_once(struct listener *l, PGconn *conn)
 {
     struct pollfd p = {.fd = PQsocket(conn), .events = POLLIN};
@@ -76,8 +86,11 @@ static bool listen_once(struct listener *l, PGconn *conn)
     if (!PQconsumeInput(conn))
         return false;
     bool any = false;
-    for (PGnotify *n; (n = PQnotifies(conn)); any = true) {
-        hear(l, n->extra);
+    for (PGnotify *n; (n = PQnotifies(conn));) {
+        if (!is_own(l, n->be_pid)) {
+            hear(l, n->extra);
+            any = true;
+        }
         PQfreemem(n);
     }
     if (any)

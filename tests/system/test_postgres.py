@@ -1,0 +1,163 @@
+"""The postgres engine as a user meets it: several servers on one database, SQL beside HTTP, and a
+database that dies, restarts, or is newer than the server."""
+
+import threading
+
+import pytest
+
+import postgres
+from server import Server
+from test_waiting import claim_bytes, payloads, until_waiting
+from wire import Connection, until
+
+
+@pytest.fixture
+def two(start):
+    """Two servers on one empty database."""
+    first = start(engine="postgres")
+    return first, start(engine="postgres", postgres=first.settings["postgres"])
+
+
+def sql(server):
+    database = server.settings["postgres"].split("dbname=")[1].split()[0]
+    return postgres.Session(postgres.shared().connect(database))
+
+
+def wait_on(server, queue):
+    connection = Connection(server.address)
+    connection.send(claim_bytes(queue, wait_seconds=60))
+    until_waiting(queue, 1)
+    return connection
+
+
+def test_a_consumer_on_one_server_gets_what_is_enqueued_on_the_other(two):
+    here, there = two
+    here.queue("q").configure(profile="tiers")
+    for number in range(20):
+        consumer = wait_on(there, there.queue("q"))
+        here.queue("q").put(f"m{number}", priority="HIGH")
+        assert payloads(consumer.answer()) == [f"m{number}"]
+        consumer.close()
+
+
+def test_one_message_wakes_one_consumer(two):
+    here, there = two
+    there.queue("q").configure()
+    line = [Connection(there.address) for _ in range(5)]
+    for number, connection in enumerate(line):
+        connection.send(claim_bytes(there.queue("q"), wait_seconds=60))
+        until_waiting(there.queue("q"), number + 1)
+    here.queue("q").put("only one")
+    assert payloads(line[0].answer()) == ["only one"]
+    until_waiting(there.queue("q"), 4)
+    for connection in line:
+        connection.close()
+
+
+def test_configuration_reaches_every_server(two):
+    here, there = two
+    made = here.queue("q").configure(profile="tiers", max_attempts=7)
+    assert there.client().get("/v1/queues/q").json == made
+    changed = there.queue("q").configure(policy="strict")
+    until(lambda: here.client().get("/v1/queues/q").json == changed)
+    there.queue("q").put("x", priority="LOW")
+    [message] = here.queue("q").take()
+    assert (message["level"], message["payload"]) == ("LOW", "x")
+    assert here.client().delete("/v1/queues/q", force=True).status == 204
+    until(lambda: there.client().get("/v1/queues/q").status == 404)
+
+
+def test_shares_hold_over_two_servers_together(two):
+    here, there = two
+    queue = here.queue("q")
+    queue.configure(profile="environments")
+    names = ["production", "staging", "qa", "development"]
+    queue.put_all([{"payload": "x", "priority": name} for name in names for _ in range(400)])
+    got = {name: 0 for name in names}
+    lock = threading.Lock()
+
+    def consume(server):
+        own = server.queue("q")
+        for _ in range(25):
+            for message in own.take(max=10):
+                with lock:
+                    got[message["level"]] += 1
+
+    threads = [threading.Thread(target=consume, args=(server,)) for server in two]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, share in zip(names, (0.4, 0.3, 0.2, 0.1)):
+        assert abs(got[name] - 500 * share) <= 10, got
+
+
+def test_an_enqueue_that_rolls_back_never_existed(start):
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.configure()
+    with sql(server) as s:
+        s.run("BEGIN")
+        s.run("SELECT triage.enqueue('q', 'never'::text)")
+        s.run("ROLLBACK")
+        assert queue.take() == []
+        consumer = wait_on(server, queue)
+        s.run("BEGIN")
+        s.run("SELECT triage.enqueue('q', 'committed'::text)")
+        s.run("COMMIT")
+        assert payloads(consumer.answer()) == ["committed"]
+        consumer.close()
+
+
+def test_a_killed_server_leaves_its_messages_to_the_other(two):
+    here, there = two
+    queue = here.queue("q")
+    queue.configure(visibility_timeout_seconds=1)
+    ids = queue.put_all([{"payload": str(n)} for n in range(50)])
+    assert len(queue.take(max=20)) == 20
+    here.kill()
+    other, got = there.queue("q"), set()
+    while len(got) < len(ids):
+        for message in other.take(max=100, wait_seconds=20):
+            assert other.ack(message).status == 204
+            got.add(message["message_id"])
+    assert got == set(ids)
+
+
+@pytest.fixture
+def own_database():
+    """A PostgreSQL server of its own, to be stopped and started."""
+    own = postgres.Postgres().start()
+    own.create("triage")
+    yield own
+    own.end()
+
+
+def test_a_database_that_is_restarted_is_found_again(own_database, start):
+    conninfo = f"host={own_database.folder} dbname=triage user=postgres"
+    server = start(engine="postgres", postgres=conninfo)
+    queue, other = server.queue("q"), server.queue("other")
+    stored = [queue.put("before")]
+    other.configure()
+    waiting = wait_on(server, other)
+    own_database.stop()
+    refused = until(lambda: (a := queue.enqueue("during")).status == 503 and a)
+    assert refused.refusal == (503, "engine-unavailable") and "retry-after" in refused.headers
+    assert until(lambda: server.client().get("/readyz").status == 503)
+    own_database.start()
+    answer = until(lambda: (a := queue.enqueue("after")).status == 201 and a)
+    stored.append(answer["message_id"])
+    assert set(stored) <= {message["message_id"] for message in queue.take(max=10)}
+    other.put("those who waited go on")
+    assert payloads(waiting.answer()) == ["those who waited go on"]
+    waiting.close()
+    server.stop()
+
+
+def test_a_newer_database_is_refused_by_name(start, tmp_path):
+    server = start(engine="postgres")
+    with sql(server) as s:
+        s.run("INSERT INTO triage.version (step) VALUES (9999)")
+    status, log = Server(tmp_path, engine="postgres",
+                         postgres=server.settings["postgres"]).start_refused()
+    assert status == 1 and "schema version 9999" in log and "newer triaged" in log
