@@ -232,7 +232,7 @@ static void set_sizes(struct store *s, const struct sizes *z, uint64_t disk_rese
 {
     s->disk_reserve = disk_reserve ? disk_reserve : z->reserve;
     s->buffer_bytes = z->buffer;
-    s->segment_bytes = z->buffer / 8;
+    s->segment_bytes = z->buffer / 8 / WAL_BLOCK * WAL_BLOCK;
     s->log_bytes_max = z->buffer * 4;
 }
 

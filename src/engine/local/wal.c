@@ -50,6 +50,14 @@ char *wal_segment_path(const struct wal *w, unsigned slot, const char *suffix)
     return buf_take(&path);
 }
 
+/* A write that ended early ended anywhere, and what is left of it need not be aligned. */
+static void write_through_cache(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && flags & O_DIRECT)
+        fcntl(fd, F_SETFL, flags & ~O_DIRECT);
+}
+
 static bool write_at(int fd, const char *data, size_t len, uint64_t offset)
 {
     while (len > 0) {
@@ -63,6 +71,8 @@ static bool write_at(int fd, const char *data, size_t len, uint64_t offset)
         data += put;
         len -= (size_t)put;
         offset += (uint64_t)put;
+        if (len > 0)
+            write_through_cache(fd);
     }
     return true;
 }

@@ -25,11 +25,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define WAL_BLOCK 4096 /* each write starts and ends at a multiple of it */
+
 struct wal;
 
 struct wal_options {
     const char *dir;        /* created when missing */
-    uint64_t segment_bytes; /* of new segments; a multiple of 4096, two at least */
+    uint64_t segment_bytes; /* of new segments; a multiple of WAL_BLOCK, two at least */
     bool direct;            /* past the page cache, where the file system can: for synced writes */
 };
 

@@ -7,8 +7,6 @@
 
 #include <pthread.h>
 
-#define WAL_BLOCK 4096 /* each write starts and ends at a multiple of it */
-
 struct segment {
     char *path;
     int fd;
