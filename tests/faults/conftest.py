@@ -20,6 +20,12 @@ def engine(request):
     return request.param
 
 
+@pytest.fixture(params=[e for e in ENGINES if e != "postgres"])
+def engine_here(request):
+    """One that goes by the clock of the server's own machine."""
+    return request.param
+
+
 @pytest.fixture
 def make(tmp_path_factory):
     """Servers for one test, not yet started: make(engine="memory", max_queues=3)."""

@@ -55,9 +55,9 @@ def test_a_lease_survives_a_restart_across_a_jump(make):
     experiment.conclude()
 
 
-def test_a_claim_looks_past_what_has_just_expired(make, engine):
+def test_a_claim_looks_past_what_has_just_expired(make, engine_here):
     """The clock jumps over the end of some messages, and a claim comes before anybody noticed."""
-    server = make(engine=engine)
+    server = make(engine=engine_here)
     shim = Shim(server)
     server.start()
     queue = server.queue("q")

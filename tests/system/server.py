@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 
-import postgres
+import database
 from wire import Client, Queue
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -73,7 +73,7 @@ class Server:
         self.flags = list(flags)
         self.settings = settings
         if engine == "postgres" and "postgres" not in settings:
-            self.settings["postgres"] = postgres.fresh()
+            self.settings["postgres"] = database.fresh()
         self.user = None  # another user id to run as, for who is root
         self.env = {}  # beside the tests' own environment
         self.process = None

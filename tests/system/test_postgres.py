@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-import postgres
+import database
 from server import Server
 from test_waiting import claim_bytes, payloads, until_waiting
 from wire import Connection, until
@@ -19,8 +19,8 @@ def two(start):
 
 
 def sql(server):
-    database = server.settings["postgres"].split("dbname=")[1].split()[0]
-    return postgres.Session(postgres.shared().connect(database))
+    name = server.settings["postgres"].split("dbname=")[1].split()[0]
+    return database.Session(database.shared().connect(name))
 
 
 def wait_on(server, queue):
@@ -127,7 +127,7 @@ def test_a_killed_server_leaves_its_messages_to_the_other(two):
 @pytest.fixture
 def own_database():
     """A PostgreSQL server of its own, to be stopped and started."""
-    own = postgres.Postgres().start()
+    own = database.Postgres().start()
     own.create("triage")
     yield own
     own.end()

@@ -11,7 +11,7 @@ import threading
 import psycopg2
 import pytest
 
-from postgres import STEPS, Postgres, Session, install
+from database import STEPS, Postgres, Session, install
 
 FOREVER = 281474976710656
 

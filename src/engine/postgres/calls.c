@@ -195,9 +195,11 @@ static void build_settle(struct pg *pg, struct job *job, struct call *c)
 /* Claims of one call: first what each plan took tokens for, in order; then, for whoever got too
  * little, what all of them would take instead. */
 
+#define MERGED_MAX (PLAN_STEPS_MAX * 4)
+
 struct merged {
-    struct plan_step steps[PLAN_STEPS_MAX * 2];
-    const struct plan *plans[PLAN_STEPS_MAX * 2]; /* whose lanes a step names */
+    struct plan_step steps[MERGED_MAX];
+    const struct plan *plans[MERGED_MAX]; /* whose lanes a step names */
     uint32_t count;
     uint32_t want;
     const uint32_t *room; /* of a claim alone, by slot; or NULL */
@@ -216,21 +218,18 @@ static bool same_lanes(const struct plan *a, const struct plan_step *x, const st
     return true;
 }
 
-static bool merge_step(struct merged *all, uint32_t from, const struct plan *plan,
+static void merge_step(struct merged *all, uint32_t from, const struct plan *plan,
                        const struct plan_step *step, uint32_t max)
 {
     for (uint32_t i = from; i < all->count; i++) {
         if (same_lanes(all->plans[i], &all->steps[i], plan, step)) {
             all->steps[i].max = (uint16_t)(all->steps[i].max + max);
-            return true;
+            return;
         }
     }
-    if (all->count == PLAN_STEPS_MAX * 2)
-        return false;
     all->steps[all->count] = *step;
     all->steps[all->count].max = (uint16_t)max;
     all->plans[all->count++] = plan;
-    return true;
 }
 
 static void merge_claims(const struct call *c, struct merged *all)
@@ -526,6 +525,14 @@ struct segment {
     struct call *claims, **claims_end;
 };
 
+static bool fits(const struct call *c, const struct plan *plan)
+{
+    uint32_t steps = plan->step_count;
+    for (uint32_t i = 0; i < c->op_count; i++)
+        steps += c->ops[i]->claim.plan->step_count;
+    return steps <= MERGED_MAX;
+}
+
 static bool joins(const struct call *c, const struct pg_queue *q, const struct engine_op *op)
 {
     const struct engine_op *like = c->ops[0];
@@ -544,7 +551,7 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
     case ENGINE_EXTEND:
         return like->settle.lease_ms == op->settle.lease_ms;
     case ENGINE_CLAIM:
-        return like->claim.lease_ms == op->claim.lease_ms;
+        return like->claim.lease_ms == op->claim.lease_ms && fits(c, op->claim.plan);
     default:
         return false;
     }

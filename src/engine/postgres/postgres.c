@@ -70,9 +70,7 @@ void pg_view_changed(struct pg_queue *q)
         struct lane_view *lane = &q->face.view.lanes[slot];
         uint64_t taken = q->taking[slot] < lane->ready ? q->taking[slot] : lane->ready;
         lane->ready -= taken;
-        lane->leased += taken;
         q->face.view.ready -= taken;
-        q->face.view.leased += taken;
     }
 }
 
@@ -138,6 +136,25 @@ static void hand_over(struct pg *pg, struct job *job)
     link_put(pg->link, job);
 }
 
+/* What comes after a change of a configuration goes by the new one, and so into the next job. */
+static struct job *cut_behind_change(struct job *job)
+{
+    uint32_t count = 1;
+    for (struct engine_op *op = job->first; op && op->next; op = op->next, count++) {
+        if (!op->queue || (op->verb != ENGINE_QUEUE_SET && op->verb != ENGINE_QUEUE_DELETE))
+            continue;
+        struct job *rest = job_new(job->now);
+        rest->first = op->next;
+        rest->last = job->last;
+        rest->op_count = job->op_count - count;
+        job->op_count = count;
+        op->next = NULL;
+        job->last = &op->next;
+        return rest;
+    }
+    return NULL;
+}
+
 /* While a transaction runs the next group gathers. */
 static void flush(struct engine *e)
 {
@@ -145,7 +162,7 @@ static void flush(struct engine *e)
     if (!pg->open || pg->jobs_under_way > 0)
         return;
     struct job *job = pg->open;
-    pg->open = NULL;
+    pg->open = cut_behind_change(job);
     hand_over(pg, job);
 }
 
