@@ -10,11 +10,11 @@ SECOND, HOUR, YEAR = 1000, 3_600_000, 31_557_600_000
 JUMPS = [HOUR, -HOUR, 10 * YEAR, -10 * YEAR, -300, 2 * SECOND, -SECOND, 20 * YEAR, -50 * YEAR]
 
 
-def test_leases_do_not_move_when_the_wall_clock_is_set(make, engine):
-    server = make(engine=engine)
+def test_leases_do_not_move_when_the_wall_clock_is_set(make, engine_here):
+    server = make(engine=engine_here)
     shim = Shim(server)
     server.start()
-    experiment = Experiment(server, f"wall clock set ({engine})", timed=False)
+    experiment = Experiment(server, f"wall clock set ({engine_here})", timed=False)
     experiment.configure()
     experiment.mark("clock")
     experiment.begin()
