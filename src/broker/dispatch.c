@@ -202,6 +202,8 @@ void dispatch_serve(struct dispatcher *d)
                     s->now.wall_ms, &w->plan);
         if (w->plan.step_count == 0)
             return;
+        if (!engine_has(s->engine, ENGINE_LIVE_VIEW) && policy_is_plain(&d->policy))
+            policy_plan_blind(&d->queue->config, w->max_rank, r->max, &w->plan);
         unpark(r);
         s->counters.wakeups += w->waited;
         submit_claim(d, r);

@@ -362,6 +362,11 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
         planners[p->kind](&w, plan->want - first);
 }
 
+bool policy_is_plain(const struct policy *p)
+{
+    return p->kind == POLICY_STRICT && !p->ages && !p->promises;
+}
+
 void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
                        struct plan *plan)
 {

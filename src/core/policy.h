@@ -113,6 +113,10 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
 void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
                        struct plan *plan);
 
+/* Strict order alone: the same plan will do whatever there is. An engine whose view may be old is
+ * better off with that one, which can pass nothing by. */
+bool policy_is_plain(const struct policy *p);
+
 /* The engine has answered: tokens for what was not there are given back. */
 void policy_settle(struct policy *p, const struct plan *plan);
 
