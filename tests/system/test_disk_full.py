@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from wire import conserved
+from wire import conserved, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small tmpfs")
 
@@ -34,6 +34,15 @@ def fill(queue):
             return stored, answer
         stored.append(answer["message_id"])
     raise AssertionError("the disk never got full")
+
+
+def accepted(queue, payload):
+    """Once there is room; until then nothing but refusals."""
+    def tried():
+        answer = queue.enqueue(payload)
+        assert answer.status in (201, 503, 507), answer
+        return answer.status == 201
+    until(tried)
 
 
 def make_ballast(folder, megabytes):
@@ -74,23 +83,23 @@ def test_enqueues_resume_when_there_is_room_again(server, small_disk):
     stored, refused = fill(queue)
     assert refused.refusal == (507, "storage-full")
     ballast.unlink()
-    while (answer := queue.enqueue("again")).status != 201:
-        assert answer.status in (503, 507), answer
+    accepted(queue, "again")
     assert queue.stats()["ready"] == len(stored) + 1
     assert queue.take_one()["message_id"] == stored[0]
 
 
 def test_draining_makes_room(server):
+    """Each time: a first drain may find a compaction under way that makes room by itself."""
     queue = server.queue("q")
-    stored, _ = fill(queue)
-    finished = []
-    while messages := queue.take(max=10):
-        assert all("error" not in r for r in queue.ack_all(messages)["results"])
-        finished += [m["message_id"] for m in messages]
-    assert finished == stored
-    while (answer := queue.enqueue("again")).status != 201:
-        assert answer.status in (503, 507), answer
-    assert queue.take_one()["payload"] == "again"
+    for _ in range(3):
+        stored, _ = fill(queue)
+        finished = []
+        while messages := queue.take(max=10):
+            assert all("error" not in r for r in queue.ack_all(messages)["results"])
+            finished += [m["message_id"] for m in messages]
+        assert finished == stored
+        accepted(queue, "again")
+        assert queue.ack(queue.take_one()).status == 204
 
 
 def test_a_kill_while_the_disk_is_full_loses_nothing_acknowledged(server, small_disk):

@@ -127,15 +127,27 @@ static void commit_waiting(struct commit *c)
     pthread_mutex_lock(&c->mutex);
 }
 
-static void sync_now(struct commit *c)
+/* Between groups; called and returns with the mutex. */
+static void tend(struct commit *c, enum status (*what)(struct store *, struct buf *))
 {
     struct buf error = {0};
     pthread_mutex_unlock(&c->mutex);
-    enum status status = store_log_write(c->store, true, &error);
+    enum status status = what(c->store, &error);
     pthread_mutex_lock(&c->mutex);
     if (status)
         fail_locked(c, status, error.data, error.len);
     buf_fini(&error);
+}
+
+static enum status sync_now(struct store *s, struct buf *error)
+{
+    return store_log_write(s, true, error);
+}
+
+static enum status look_at_disk(struct store *s, struct buf *error)
+{
+    store_space_look(s);
+    return store_space(s) ? store_squeeze(s, error) : STATUS_OK;
 }
 
 static void *commit_main(void *arg)
@@ -149,16 +161,16 @@ static void *commit_main(void *arg)
             commit_waiting(c);
         int64_t now_ms = mono_ms();
         if (c->durability == DURABILITY_INTERVAL && now_ms >= sync_at_ms && !c->failed) {
-            sync_now(c);
+            tend(c, sync_now);
             sync_at_ms = mono_ms() + c->interval_ms;
         }
-        if (now_ms >= look_at_ms) {
-            store_space_look(c->store);
+        if (now_ms >= look_at_ms && !c->failed) {
+            tend(c, look_at_disk);
             look_at_ms = now_ms + 50;
         }
     }
     if (!c->failed && c->durability != DURABILITY_FSYNC)
-        sync_now(c);
+        tend(c, sync_now);
     pthread_mutex_unlock(&c->mutex);
     return NULL;
 }

@@ -65,6 +65,8 @@ void store_delete_prefix(struct store *s, struct store_batch *b, enum store_fami
 MUST_USE enum status store_log(struct store *s, struct store_batch *b, struct buf *error);
 MUST_USE enum status store_log_write(struct store *s, bool sync, struct buf *error);
 MUST_USE enum status store_apply(struct store *s, struct store_batch *b, struct buf *error);
+/* For as long as the disk is full, now and then: what was deleted leaves it soon. */
+MUST_USE enum status store_squeeze(struct store *s, struct buf *error);
 
 /* Reading. Any thread; sees what was written before. */
 bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,

@@ -44,6 +44,7 @@ struct store {
     struct wal *wal;
     uint64_t buffer_bytes, log_bytes_max, segment_bytes;
     uint64_t kicked_at;   /* bytes of the log */
+    uint64_t squeezed_us; /* mono */
     uint64_t applied_end; /* the last frame of the last record that was applied */
     struct unflushed unflushed[STORE_FAMILIES];
     atomic_ullong applied; /* the last record that is in memtables or tables */

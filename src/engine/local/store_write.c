@@ -8,6 +8,7 @@
  *
  * Memtables are flushed by the thread that writes, which syncs the log first: tables are never
  * ahead of what the log has on disk, and the two families do not drift apart in a crash. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/local/frame.h"
 #include "engine/local/store_impl.h"
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRY_BYTES 32 /* what a memtable adds to each record */
+#define ENTRY_BYTES      32 /* what a memtable adds to each record */
+#define SQUEEZE_PAUSE_US (200 * 1000)
 
 struct store_batch {
     rocksdb_writebatch_t *parts[STORE_FAMILIES];
@@ -273,6 +275,35 @@ void store_keeper_stop(struct store *s)
     pthread_join(s->keeper.thread, NULL);
     pthread_cond_destroy(&s->keeper.wanted);
     pthread_mutex_destroy(&s->keeper.mutex);
+}
+
+/* A full disk */
+
+static bool compacting(struct store *s)
+{
+    uint64_t running = 0;
+    rocksdb_property_int(s->db, "rocksdb.num-running-compactions", &running);
+    return running > 0;
+}
+
+/* Deletions free space once they are in tables and have met there what they delete. Usually that
+ * can wait until a memtable is full of them; a full disk never fills one. */
+enum status store_squeeze(struct store *s, struct buf *error)
+{
+    uint64_t now_us = clock_mono_us();
+    if (now_us < s->squeezed_us + SQUEEZE_PAUSE_US || compacting(s))
+        return STATUS_OK;
+    s->squeezed_us = now_us;
+    enum status status = wal_sync(s->wal, error);
+    for (int f = 0; f < STORE_FAMILIES && !status; f++) {
+        if (s->unflushed[f].bytes > 0)
+            status = flush(s, f, false, error);
+        char *message = NULL;
+        rocksdb_suggest_compact_range_cf(s->db, s->families[f], NULL, 0, NULL, 0, &message);
+        rocksdb_free(message); /* it was a suggestion */
+    }
+    kick_keeper(s);
+    return status;
 }
 
 /* After a crash */
