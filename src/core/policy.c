@@ -38,7 +38,7 @@ static void set_quotas(struct policy *p, const struct queue_config *config)
 
 void policy_init(struct policy *p, const struct queue_config *config)
 {
-    *p = (struct policy){.kind = config->policy, .limits = config->max_in_flight > 0};
+    *p = (struct policy){.kind = config->policy};
     for (int rank = 0; rank < config->level_count; rank++) {
         const struct level *level = &config->levels[rank];
         bool ages = rank > 0 && level->age_ms > 0;
@@ -46,7 +46,6 @@ void policy_init(struct policy *p, const struct queue_config *config)
         p->climb_to[rank] = ages ? p->climb_to[rank - 1] : (uint8_t)rank;
         p->ages = p->ages || ages;
         p->promises = p->promises || level->max_wait_ms > 0;
-        p->limits = p->limits || level->max_in_flight > 0;
     }
     set_quotas(p, config);
     for (int max_rank = 0; max_rank < config->level_count; max_rank++)
@@ -365,7 +364,7 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
 
 bool policy_is_plain(const struct policy *p)
 {
-    return p->kind == POLICY_STRICT && !p->ages && !p->promises && !p->limits;
+    return p->kind == POLICY_STRICT && !p->ages && !p->promises;
 }
 
 void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,

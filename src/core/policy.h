@@ -94,9 +94,8 @@ struct plan {
 /* A queue's policy with its state. */
 struct policy {
     enum policy_kind kind;
-    bool ages;     /* some level ages */
-    bool promises; /* some level has a max_wait */
-    bool limits;   /* the queue or some level has a limit of what is in flight */
+    bool ages;                         /* some level ages */
+    bool promises;                     /* some level has a max_wait */
     int64_t climb_ms[LEVEL_COUNT_MAX]; /* by rank: after this wait it counts as … */
     uint8_t climb_to[LEVEL_COUNT_MAX]; /* … this, the most urgent it ever will */
     uint32_t quota[LEVEL_COUNT_MAX];   /* tokens of a full bucket, by rank */

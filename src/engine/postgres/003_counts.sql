@@ -217,17 +217,3 @@ BEGIN
         (SELECT n.last_value + n.is_called::int FROM triage.seq n)
     FROM triage.counts(p_queue) c;
 END $$;
-
--- The heads alone, of the lanes that have one.
-CREATE FUNCTION triage.engine_heads(p_queue int) RETURNS TABLE (slot smallint, head_ms bigint)
-LANGUAGE plpgsql STABLE ROWS 16
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-BEGIN
-    RETURN QUERY
-    SELECT (f.place - 1)::smallint, r.ready_ms
-    FROM unnest(triage.floors(p_queue)) WITH ORDINALITY f (floor_ms, place)
-        CROSS JOIN LATERAL (SELECT r.ready_ms FROM triage.ready r
-            WHERE r.queue = p_queue AND r.slot = f.place - 1 AND r.ready_ms >= f.floor_ms
-            ORDER BY r.ready_ms, r.seq LIMIT 1) r;
-END $$;

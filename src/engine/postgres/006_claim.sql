@@ -253,30 +253,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Leases up to p_want messages: at most p_max[1] of p_slot[1], then p_max[2] of p_slot[2], … A
--- slot may come up again. p_lease_ms NULL: the queue's own. p_receipts: 16 random bytes for each
--- message wanted. A level at its limit gives none, and so does a queue at its limit.
-CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_max int[],
-    p_want int, p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
-RETURNS SETOF triage.delivered
-LANGUAGE plpgsql ROWS 100
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    q triage.queue := triage.queue_at(p_queue, p_version);
-    units smallint[];
-    steps int[];
-BEGIN
-    SELECT array_agg(s.slot ORDER BY s.step), array_agg(s.step ORDER BY s.step)
-    INTO units, steps
-    FROM unnest(p_slot, p_max) WITH ORDINALITY s (slot, most, step), generate_series(1, s.most);
-    RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
-                                                  coalesce(p_now, triage.now_ms()));
-END $$;
-
--- The same with steps of several lanes: at most p_max[s] from the lanes whose p_step is s,
+-- Leases up to p_want messages: at most p_max[s] from the lanes whose p_step is s, step by step,
 -- whichever head has the smallest (ready_ms + p_bias, seq), of messages ready by p_until; never more
--- than p_room[slot + 1] of a lane, unless that is NULL.
+-- than p_room[slot + 1] of a lane, unless that is NULL. p_lease_ms NULL: the queue's own. p_receipts: 16
+-- random bytes for each message wanted. A level at its limit gives none, and so does a queue.
 CREATE FUNCTION triage.engine_claim_lanes(p_queue int, p_version int, p_max int[], p_step int[],
     p_slot smallint[], p_until bigint[], p_bias bigint[], p_room bigint[], p_want int,
     p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
@@ -313,6 +293,36 @@ BEGIN
             planned[more[i] + 1] := planned[more[i] + 1] + 1;
         END LOOP;
     END LOOP;
+    RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
+                                                  coalesce(p_now, triage.now_ms()));
+END $$;
+
+-- The same with one whole lane in each step: at most p_max[1] of p_slot[1], then p_max[2] of
+-- p_slot[2], … A slot may come up again. Without limits nobody need look what is there first.
+CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_max int[],
+    p_want int, p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
+RETURNS SETOF triage.delivered
+LANGUAGE plpgsql ROWS 100
+SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    q triage.queue := triage.queue_at(p_queue, p_version);
+    units smallint[];
+    steps int[];
+BEGIN
+    IF q.max_in_flight > 0
+        OR EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
+        RETURN QUERY
+        SELECT * FROM triage.engine_claim_lanes(p_queue, p_version, p_max,
+            ARRAY(SELECT generate_series(1, cardinality(p_slot))), p_slot,
+            array_fill(9223372036854775807, ARRAY[cardinality(p_slot)]),
+            array_fill(0::bigint, ARRAY[cardinality(p_slot)]), NULL, p_want, p_lease_ms, p_receipts,
+            p_now);
+        RETURN;
+    END IF;
+    SELECT array_agg(s.slot ORDER BY s.step), array_agg(s.step ORDER BY s.step)
+    INTO units, steps
+    FROM unnest(p_slot, p_max) WITH ORDINALITY s (slot, most, step), generate_series(1, s.most);
     RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
                                                   coalesce(p_now, triage.now_ms()));
 END $$;
