@@ -367,7 +367,8 @@ static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c
         size_t len;
         const char *name = cell_bytes(c->result, 0, 3, &len);
         for (int i = 0; op->queue && i < op->queue->config.level_count; i++) {
-            if (strncmp(op->queue->config.levels[i].name, name, len) == 0)
+            const char *each = op->queue->config.levels[i].name;
+            if (strlen(each) == len && memcmp(each, name, len) == 0)
                 rank = i;
         }
         op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";

@@ -1,7 +1,9 @@
 /* Private to engine/postgres: what its files share.
  *
  *   postgres.c  the engine: submit, flush, poll; queues and what is known of them
- *   calls.c     ops into calls of the SQL functions
+ *   calls.c     a group into calls of the SQL functions: which ops share one
+ *   build.c     the parameters of a call
+ *   claims.c    claims that share a call
  *   answers.c   their answers, back into ops
  *   config.c    a queue's configuration as JSON
  *   link.c      the thread that runs transactions on a connection
@@ -43,11 +45,14 @@ struct pg_queue {
     struct pg *pg;
     struct queue_view seen; /* as the last answer said; face.view is this less `taking` */
     uint64_t taking[LEVEL_COUNT_MAX];
-    uint32_t busy;          /* ops under way */
-    bool told;              /* something happened to it elsewhere: look at it in the next sweep */
-    bool claimed;           /* in the present job: somebody may be about to wait */
+    uint32_t busy; /* ops under way */
+    bool told;     /* something happened to it elsewhere: look at it in the next sweep */
+    /* For the job that is being built. */
+    bool listed;  /* in pg->listed */
+    bool viewed;  /* its view is to be read */
+    bool claimed; /* somebody may be about to wait */
+    struct pg_queue *next_listed;
     int64_t waits_until_ms; /* mono: others know until then that consumers wait here */
-    bool touched;           /* in the present job */
     bool retired;           /* out of the map: freed when nothing is under way */
 };
 
@@ -118,13 +123,13 @@ struct pg {
     struct map by_id;
     struct link *link;
     struct job *open;
+    struct pg_queue *listed; /* queues of the job that is being built */
     uint32_t jobs_under_way;
     int64_t due_ms;        /* wall: the next delay or lease we know of ends */
     int64_t sweep_mono_ms; /* when to sweep anyway */
     _Atomic bool running;  /* the shard has begun to ask: it may be woken */
     bool told;             /* by the listener: some queue has news */
     bool all_told;         /* … the list of queues has */
-    struct instant now;
 };
 
 /* postgres.c */
@@ -132,14 +137,23 @@ void pg_wake(struct pg *pg); /* any thread: engine_poll or engine_next_due_ms ha
 struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id);
 struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint32_t version,
                               const struct queue_config *config);
-void pg_queue_retire(struct pg_queue *q); /* another process, or we, deleted it */
-void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
+void pg_queue_retire(struct pg_queue *q);               /* another process, or we, deleted it */
+void pg_view_changed(struct pg_queue *q);               /* `seen` or `taking` did */
+void pg_fail(struct engine_op *op, enum status status); /* the op, and each of its items */
 
 /* calls.c */
 void calls_build(struct pg *pg, struct job *job);
 void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
 void calls_free(struct job *job);
+
+/* build.c */
+void call_build(struct pg *pg, struct job *job, struct call *c);
+void param_now(const struct pg *pg, const struct job *job, struct params *p);
+
+/* claims.c */
+bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */
+uint32_t claims_put(struct call *c); /* the plans, as one; returns how many messages they want */
 
 /* answers.c */
 void calls_answer(struct pg *pg, struct job *job); /* JOB_DONE: into the ops, with their visits */

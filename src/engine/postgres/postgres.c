@@ -115,7 +115,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     atomic_store(&pg->running, true);
     if (!pg->open)
         pg->open = job_new(now);
-    pg->now = pg->open->now = now;
+    pg->open->now = now;
     if (q)
         q->busy++;
     if (op->verb == ENGINE_CLAIM) {
@@ -166,17 +166,17 @@ static void flush(struct engine *e)
     hand_over(pg, job);
 }
 
-static void fail_op(struct engine_op *op)
+void pg_fail(struct engine_op *op, enum status status)
 {
-    op->status = STATUS_ENGINE_UNAVAILABLE;
+    op->status = status;
     for (uint32_t i = 0; op->verb == ENGINE_PUT && i < op->put.count; i++)
-        op->put.items[i].status = op->status;
+        op->put.items[i].status = status;
     bool settles = op->verb == ENGINE_ACK || op->verb == ENGINE_NACK ||
                    op->verb == ENGINE_RELEASE || op->verb == ENGINE_EXTEND;
     for (uint32_t i = 0; settles && i < op->settle.count; i++)
-        op->settle.items[i].status = op->status;
+        op->settle.items[i].status = status;
     for (uint32_t i = 0; op->verb == ENGINE_MOVE && i < op->move.count; i++)
-        op->move.items[i].status = op->status;
+        op->move.items[i].status = status;
     if (op->verb == ENGINE_CLAIM) {
         op->claim.found = 0;
         for (uint32_t i = 0; i < op->claim.plan->step_count; i++)
@@ -221,7 +221,7 @@ static uint32_t report(struct pg *pg, struct job *job)
         bool claims = op->verb == ENGINE_CLAIM;
         struct pg_queue *q = claims ? (struct pg_queue *)op->queue : op->engine;
         if (job->fate != JOB_DONE)
-            fail_op(op);
+            pg_fail(op, STATUS_ENGINE_UNAVAILABLE);
         if (claims)
             end_claim(q, op);
         if (op->verb == ENGINE_SWEEP && job->fate == JOB_DONE)

@@ -68,6 +68,17 @@ void param_bytes(struct params *p, enum wire_type type, const void *data, size_t
     end(p);
 }
 
+/* A text in PostgreSQL has no NUL; one from a client may. */
+void param_text(struct params *p, const char *text, size_t len)
+{
+    begin(p, WIRE_TEXT);
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] != '\0')
+            buf_putc(&p->bytes, text[i]);
+    }
+    end(p);
+}
+
 void param_jsonb(struct params *p, const struct buf *text)
 {
     begin(p, WIRE_JSONB);

@@ -46,6 +46,7 @@ void param_null(struct params *p, enum wire_type type);
 void param_bool(struct params *p, bool value);
 void param_int(struct params *p, enum wire_type type, int64_t value); /* INT2, INT4, INT8 */
 void param_bytes(struct params *p, enum wire_type type, const void *data, size_t len);
+void param_text(struct params *p, const char *text, size_t len); /* without its NULs */
 void param_jsonb(struct params *p, const struct buf *text);
 
 /* An array: begin, then its elements, then end. The elements are of the type given. */

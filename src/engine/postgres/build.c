@@ -1,0 +1,378 @@
+/* The parameters of a call, from the ops that share it. */
+#include "base/mem.h"
+#include "base/random.h"
+#include "engine/postgres/impl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void param_now(const struct pg *pg, const struct job *job, struct params *p)
+{
+    if (pg->shared->invented_time)
+        param_int(p, WIRE_INT8, job->now.wall_ms);
+    else
+        param_null(p, WIRE_INT8);
+}
+
+static void put_queue(struct params *p, const struct pg_queue *q)
+{
+    param_int(p, WIRE_INT4, q->face.id);
+    param_int(p, WIRE_INT4, q->face.version);
+}
+
+/* An array of one thing of every item of every op. */
+#define EACH_PUT(c, item)                                                                          \
+    for (uint32_t o_ = 0; o_ < (c)->op_count; o_++)                                                \
+        for (struct put_item *item = (c)->ops[o_]->put.items,                                      \
+                             *end_ = item + (c)->ops[o_]->put.count;                               \
+             item < end_; item++)                                                                  \
+            if (item->status == STATUS_OK)
+
+static void build_put(struct pg *pg, struct job *job, struct call *c)
+{
+    struct params *p = &c->params;
+    const struct queue_config *config = &c->queue->face.config;
+    bool keys = false;
+    c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+    put_queue(p, c->queue);
+    param_array(p, WIRE_INT2_ARRAY);
+    EACH_PUT(c, item)
+    {
+        int rank = levels_resolve(config, &item->draft.priority);
+        element_int(p, WIRE_INT2, config->levels[rank].slot);
+        keys = keys || item->draft.dedup_len > 0;
+    }
+    param_array_end(p);
+    param_array(p, WIRE_BYTEA_ARRAY);
+    EACH_PUT(c, item) element_bytes(p, item->draft.body, item->draft.payload_len);
+    param_array_end(p);
+    param_array(p, WIRE_INT2_ARRAY);
+    EACH_PUT(c, item) element_int(p, WIRE_INT2, item->draft.kind);
+    param_array_end(p);
+    param_array(p, WIRE_TEXT_ARRAY);
+    EACH_PUT(c, item)
+    {
+        const struct draft *d = &item->draft;
+        if (d->metadata_len > 0)
+            element_bytes(p, d->body + d->payload_len, d->metadata_len);
+        else
+            element_null(p);
+    }
+    param_array_end(p);
+    if (keys)
+        param_array(p, WIRE_BYTEA_ARRAY);
+    EACH_PUT(c, item)
+    {
+        const struct draft *d = &item->draft;
+        if (keys && d->dedup_len > 0)
+            element_bytes(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
+        else if (keys)
+            element_null(p);
+    }
+    if (keys)
+        param_array_end(p);
+    else
+        param_null(p, WIRE_BYTEA_ARRAY);
+    param_array(p, WIRE_INT8_ARRAY);
+    EACH_PUT(c, item)
+    {
+        if (item->draft.ready_ms != READY_NOW)
+            element_int(p, WIRE_INT8, item->draft.ready_ms);
+        else
+            element_null(p);
+    }
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    EACH_PUT(c, item) element_int(p, WIRE_INT8, item->draft.delay_ms);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    EACH_PUT(c, item)
+    {
+        if (item->draft.ttl_ms != TTL_DEFAULT)
+            element_int(p, WIRE_INT8, item->draft.ttl_ms);
+        else
+            element_null(p);
+    }
+    param_array_end(p);
+    param_now(pg, job, p);
+}
+
+/* The id of another queue's message is nobody's here; no message has the seq 0. */
+static int64_t seq_of(const struct pg_queue *q, const struct message_id *id)
+{
+    return id->queue == q->face.id ? (int64_t)id->seq : 0;
+}
+
+/* Ids as three arrays: seq, slot, first ready time. */
+static void put_ids(struct params *p, const struct pg_queue *q, const struct message_id *ids[],
+                    uint32_t count)
+{
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int(p, WIRE_INT8, seq_of(q, ids[i]));
+    param_array_end(p);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int(p, WIRE_INT2, ids[i]->slot);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int(p, WIRE_INT8, ids[i]->ready_ms);
+    param_array_end(p);
+}
+
+/* The ids and receipts of all items of all ops. */
+static void put_receipts(struct params *p, const struct call *c)
+{
+    uint32_t count = 0, n = 0;
+    for (uint32_t o = 0; o < c->op_count; o++)
+        count += c->ops[o]->settle.count;
+    const struct settle_item **items = mem_alloc(count * sizeof(struct settle_item *));
+    const struct message_id **ids = mem_alloc(count * sizeof(struct message_id *));
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        for (uint32_t i = 0; i < c->ops[o]->settle.count; i++, n++) {
+            items[n] = &c->ops[o]->settle.items[i];
+            ids[n] = &items[n]->id;
+        }
+    }
+    put_ids(p, c->queue, ids, count);
+    param_array(p, WIRE_BYTEA_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_bytes(p, items[i]->receipt, RECEIPT_BYTES);
+    param_array_end(p);
+    free(items);
+    free(ids);
+}
+
+static void build_settle(struct pg *pg, struct job *job, struct call *c)
+{
+    struct params *p = &c->params;
+    const struct engine_op *op = c->ops[0];
+    put_queue(p, c->queue);
+    put_receipts(p, c);
+    if (c->verb == ENGINE_ACK) {
+        c->sql = "SELECT * FROM triage.engine_ack($1,$2,$3,$4,$5,$6,$7)";
+    } else if (c->verb == ENGINE_EXTEND) {
+        c->sql = "SELECT * FROM triage.engine_extend($1,$2,$3,$4,$5,$6,$7,$8)";
+        param_int(p, WIRE_INT8, op->settle.lease_ms);
+    } else {
+        static const char unsaid[] = "nacked";
+        bool said = op->settle.reason_len > 0;
+        c->sql = "SELECT * FROM triage.engine_return($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
+        param_bool(p, c->verb == ENGINE_RELEASE);
+        if (op->settle.delay_ms < 0)
+            param_null(p, WIRE_INT8);
+        else
+            param_int(p, WIRE_INT8, op->settle.delay_ms);
+        param_text(p, said ? op->settle.reason : unsaid,
+                   said ? op->settle.reason_len : sizeof(unsaid) - 1);
+    }
+    param_now(pg, job, p);
+}
+
+static void build_claim(struct pg *pg, struct job *job, struct call *c)
+{
+    struct params *p = &c->params;
+    int64_t lease_ms = c->ops[0]->claim.lease_ms;
+    put_queue(p, c->queue);
+    uint32_t want = claims_put(c);
+    param_int(p, WIRE_INT4, want);
+    if (lease_ms < 0)
+        param_null(p, WIRE_INT8);
+    else
+        param_int(p, WIRE_INT8, lease_ms);
+    size_t len = (size_t)want * RECEIPT_BYTES;
+    uint8_t *receipts = mem_alloc(len);
+    for (size_t at = 0; at < len; at += RECEIPT_BYTES)
+        random_bytes(receipts + at, RECEIPT_BYTES);
+    param_bytes(p, WIRE_BYTEA, receipts, len);
+    free(receipts);
+    param_now(pg, job, p);
+}
+
+/* One op, one call. */
+
+static void put_id(struct params *p, const struct pg_queue *q, const struct message_id *id)
+{
+    param_int(p, WIRE_INT8, seq_of(q, id));
+    param_int(p, WIRE_INT2, id->slot);
+    param_int(p, WIRE_INT8, id->ready_ms);
+}
+
+static int64_t seq_limit(uint64_t seq)
+{
+    return seq > INT64_MAX ? INT64_MAX : (int64_t)seq;
+}
+
+static void put_selection(struct params *p, const struct engine_op *op)
+{
+    if (op->bulk.id_count > 0) {
+        const struct message_id **ids = mem_alloc(op->bulk.id_count * sizeof(struct message_id *));
+        for (uint32_t i = 0; i < op->bulk.id_count; i++)
+            ids[i] = &op->bulk.ids[i];
+        put_ids(p, (const struct pg_queue *)op->queue, ids, op->bulk.id_count);
+        free(ids);
+    } else {
+        param_null(p, WIRE_INT8_ARRAY);
+        param_null(p, WIRE_INT2_ARRAY);
+        param_null(p, WIRE_INT8_ARRAY);
+    }
+    param_int(p, WIRE_INT4, op->bulk.max);
+    param_int(p, WIRE_INT8, (int64_t)op->bulk.cursor.seq);
+    param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
+}
+
+static void build_move(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    const struct move_note *note = &op->move.note;
+    c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
+    put_queue(p, c->queue);
+    const struct message_id **ids = mem_alloc(op->move.count * sizeof(struct message_id *));
+    for (uint32_t i = 0; i < op->move.count; i++)
+        ids[i] = &op->move.items[i].id;
+    put_ids(p, c->queue, ids, op->move.count);
+    free(ids);
+    param_int(p, WIRE_INT2, op->move.slot);
+    param_text(p, note->actor, note->actor_len);
+    param_text(p, note->reason, note->reason_len);
+}
+
+static void build_count(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_count($1,$2,$3,$4)";
+    param_int(p, WIRE_INT4, c->queue->face.id);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < op->count.count; i++)
+        element_int(p, WIRE_INT2, op->count.items[i].slot);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < op->count.count; i++)
+        element_int(p, WIRE_INT8, op->count.items[i].ready_ms);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < op->count.count; i++) {
+        element_int(p, WIRE_INT8, seq_limit(op->count.items[i].seq));
+    }
+    param_array_end(p);
+}
+
+static void build_list(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    const struct list_cursor *after = &op->list.after;
+    enum { PHASE_DEAD = 4 };
+    bool dead = op->verb == ENGINE_DEAD_LIST;
+    bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
+    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
+    param_int(p, WIRE_INT4, c->queue->face.id);
+    param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
+    param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
+    param_int(p, WIRE_INT8, after->ready_ms);
+    param_int(p, WIRE_INT8, (int64_t)after->seq);
+    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more tells whether there is more */
+}
+
+static void build_queue_set(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    struct buf json = {0};
+    c->sql =
+        "SELECT id, created, status, level_name, config FROM triage.engine_queue_set($1,$2,$3)";
+    if (op->queue)
+        param_int(p, WIRE_INT4, op->queue->id);
+    else
+        param_null(p, WIRE_INT4);
+    const char *name = op->queue ? op->queue->name : op->set.name;
+    param_bytes(p, WIRE_TEXT, name, strlen(name));
+    config_write(&json, op->set.config);
+    param_jsonb(p, &json);
+    buf_fini(&json);
+}
+
+static void build_other(struct pg *pg, struct job *job, struct call *c)
+{
+    struct params *p = &c->params;
+    const struct engine_op *op = c->ops[0];
+    switch (op->verb) {
+    case ENGINE_QUEUE_OPEN:
+        c->sql = "SELECT id, config FROM triage.engine_queue_open($1)";
+        param_bytes(p, WIRE_TEXT, op->open.name, strlen(op->open.name));
+        break;
+    case ENGINE_QUEUE_SET:
+        build_queue_set(c, op);
+        break;
+    case ENGINE_QUEUE_DELETE:
+        c->sql = "SELECT triage.engine_queue_delete($1)";
+        param_int(p, WIRE_INT4, op->queue->id);
+        break;
+    case ENGINE_CANCEL:
+        c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
+        put_queue(p, c->queue);
+        put_id(p, c->queue, &op->one.id);
+        param_now(pg, job, p);
+        break;
+    case ENGINE_GET:
+        c->sql = "SELECT 0, * FROM triage.engine_get($1,$2,$3,$4)";
+        param_int(p, WIRE_INT4, c->queue->face.id);
+        put_id(p, c->queue, &op->one.id);
+        break;
+    case ENGINE_MOVE:
+        build_move(c, op);
+        param_now(pg, job, p);
+        break;
+    case ENGINE_COUNT:
+        build_count(c, op);
+        break;
+    case ENGINE_PURGE:
+        c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
+        put_queue(p, c->queue);
+        param_int(p, WIRE_INT4, op->bulk.max);
+        if (op->bulk.before_seq == c->queue->face.next_seq)
+            param_null(p, WIRE_INT8); /* all there are, which others may have added to */
+        else
+            param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
+        param_now(pg, job, p);
+        break;
+    case ENGINE_LIST:
+    case ENGINE_DEAD_LIST:
+        build_list(c, op);
+        break;
+    case ENGINE_DEAD_REDRIVE:
+        c->sql = "SELECT * FROM triage.engine_redrive($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
+        put_queue(p, c->queue);
+        put_selection(p, op);
+        if (op->bulk.slot >= 0)
+            param_int(p, WIRE_INT2, op->bulk.slot);
+        else
+            param_null(p, WIRE_INT2);
+        param_now(pg, job, p);
+        break;
+    case ENGINE_DEAD_DROP:
+        c->sql = "SELECT * FROM triage.engine_dead_drop($1,$2,$3,$4,$5,$6,$7,$8)";
+        put_queue(p, c->queue);
+        put_selection(p, op);
+        break;
+    case ENGINE_SWEEP:
+        c->sql = "SELECT * FROM triage.engine_sweep($1,$2)";
+        param_int(p, WIRE_INT4, op->sweep.max);
+        param_now(pg, job, p);
+        break;
+    default:
+        assert(!"one of the verbs that are gathered");
+    }
+}
+
+void call_build(struct pg *pg, struct job *job, struct call *c)
+{
+    static void (*const builders[])(struct pg *, struct job *, struct call *) = {
+        [CALL_PUT] = build_put,
+        [CALL_SETTLE] = build_settle,
+        [CALL_CLAIM] = build_claim,
+        [CALL_OTHER] = build_other,
+    };
+    params_clear(&c->params);
+    builders[c->kind](pg, job, c);
+}
