@@ -1,12 +1,16 @@
 """Fixtures for conversations with real servers. Most tests share one server per engine and take
-a queue of their own; tests that configure, stop or kill a server start theirs with `start`."""
+a queue of their own; tests that configure, stop or kill a server start theirs with `start`. Those
+of the SQL interface share a database per file, and take sessions on it with `q`, `make` or
+`connect`."""
 
 import itertools
 import re
 
 import pytest
 
+from database import Postgres, Session, install
 from server import Server
+from sql import Sql, assert_conserved
 from wire import Queue, conserved
 
 ENGINES = ["memory", "local", "postgres"]
@@ -57,3 +61,50 @@ def start(tmp_path_factory):
     yield start_one
     for each in servers:
         each.end()
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """A PostgreSQL server with our schema in it, and no server of ours."""
+    server = Postgres(fsync="off", max_connections=120, autovacuum="off").start()
+    try:
+        server.create("triage")
+        install(server.connect("triage"))
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def connect(postgres):
+    sessions = []
+
+    def connect_one(user="postgres"):
+        sessions.append(Session(postgres.connect("triage", user)))
+        return sessions[-1]
+
+    yield connect_one
+    for s in sessions:
+        s.db.close()
+
+
+@pytest.fixture
+def make(postgres):
+    """Sessions with a queue: make(profile="tiers"); make(like=q) shares q's queue."""
+    made = []
+
+    def make_one(like=None, **config):
+        name = like.queue if like else f"q{next(numbers)}"
+        made.append(Sql(postgres.connect("triage"), name, **config))
+        return made[-1]
+
+    yield make_one
+    for q in {m.id: m for m in made}.values():
+        assert_conserved(q)
+    for q in made:
+        q.db.close()
+
+
+@pytest.fixture
+def q(make):
+    return make()

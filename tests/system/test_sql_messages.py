@@ -1,0 +1,252 @@
+"""Messages through the SQL interface on a real PostgreSQL: enqueued, claimed, known by a key, and
+handled without a receipt."""
+
+import collections
+import threading
+
+import psycopg2
+
+
+# Enqueueing and claiming
+
+
+def test_an_enqueue_that_rolls_back_never_existed(q, make):
+    other = make(like=q)
+    q.run("BEGIN")
+    q.put("never")
+    assert other.claim() == []
+    q.run("ROLLBACK")
+    assert other.claim() == []
+    assert other.stats()["totals"]["enqueued"] == 0
+    q.run("BEGIN")
+    q.put("now")
+    q.run("COMMIT")
+    assert other.payloads() == ["now"]
+
+
+def test_work_and_its_acknowledgement_commit_together(q, make):
+    other = make(like=q)
+    q.put("once")
+    for end, left in (("ROLLBACK", 1), ("COMMIT", 0)):
+        q.run("BEGIN")
+        m = q.claim()[0]
+        assert m["attempt"] == 1
+        assert other.claim() == []
+        q.ack(m)
+        q.run(end)
+        assert q.stats()["ready"] == left
+
+
+def test_payloads_come_back_as_they_went_in(q):
+    q.put("täxt")
+    q.run("SELECT triage.enqueue(%s, %s::jsonb)", q.queue, '{"b": [1]}')
+    q.run("SELECT triage.enqueue(%s, %s)", q.queue, psycopg2.Binary(b"\0\xff"))
+    q.put("L" * 200_000)
+    got = q.claim(4)
+    assert [m["payload"] for m in got] == ["täxt", '{"b": [1]}', None, "L" * 200_000]
+    assert bytes(got[2]["payload_bytes"]) == b"\0\xff"
+
+
+def test_most_urgent_first_and_first_in_first_out(q):
+    for n in range(30):
+        q.put(f"{n}", priority=str(n % 3))
+    assert q.payloads(30) == [str(n) for p in (2, 1, 0) for n in range(30) if n % 3 == p]
+
+
+def test_a_past_or_negative_time_sorts_earlier(make):
+    q = make(profile="timeline")
+    for ms in (5, -7, 0, -2**47 + 1):
+        q.put(str(ms), dequeue_at=ms)
+    q.count_up()
+    q.put("-8", dequeue_at=-8)
+    assert q.payloads(9) == [str(-2**47 + 1), "-8", "-7", "0", "5"]
+
+
+def test_min_priority_serves_urgent_levels_alone(q):
+    q.put("low", priority="1")
+    assert q.claim(min_priority="5") == []
+    q.put("high", priority="7")
+    assert q.payloads(5, min_priority="5") == ["high"]
+
+
+def test_a_paused_queue_gives_nothing_and_takes_everything(q):
+    q.run("SELECT triage.pause(%s)", q.queue)
+    q.put()
+    assert q.claim() == []
+    q.run("SELECT triage.resume(%s)", q.queue)
+    assert len(q.claim()) == 1
+
+
+def test_bad_input_is_refused_by_name(q):
+    assert q.refusal("SELECT triage.enqueue(%s, 'x', priority => 'nope')", q.queue) == (
+        "TR422", "unknown-priority")
+    assert q.refusal("SELECT triage.enqueue('a b', 'x')") == ("TR422", "invalid-field")
+    assert q.refusal("SELECT triage.enqueue(%s, %s)", q.queue, "x" * 262145) == (
+        "TR413", "payload-too-large")
+    assert q.refusal("SELECT * FROM triage.claim('no-such-queue')") == ("TR404", "queue-not-found")
+    assert q.refusal("SELECT triage.cancel('msg_nonsense')") == ("TR404", "message-not-found")
+    assert q.refusal("SELECT triage.enqueue(%s, 'x', delay => '1s', dequeue_at => 1)", q.queue) == (
+        "TR422", "invalid-field")
+
+
+def test_every_message_goes_to_one_of_many_consumers(q, make):
+    q.run("SELECT count(*) FROM triage.enqueue_many(%s, %s)", q.queue, [str(n) for n in range(600)])
+    got, consumers = [], [make(like=q) for _ in range(8)]
+
+    def consume(own):
+        while batch := own.claim(7):
+            got.extend(batch)
+            for m in batch:
+                own.ack(m)
+
+    threads = [threading.Thread(target=consume, args=(c,)) for c in consumers]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    while batch := q.claim(100):
+        got.extend(batch)
+    assert sorted(int(m["payload"]) for m in got) == list(range(600))
+
+
+# Dedup
+
+
+def test_a_key_inside_its_window_gives_the_first_message(make):
+    q = make(dedup={"window_seconds": 60})
+    first = q.put("1", dedup_key="k")
+    assert q.put("2", dedup_key="k") == first
+    assert q.put("3", dedup_key="other") != first
+    q.ack(q.claim()[0])
+    assert q.put("4", dedup_key="k") == first
+    assert q.stats()["totals"]["deduplicated"] == 2
+    q.run("UPDATE triage.dedup SET until_ms = 0 WHERE queue = %s", q.id)
+    assert q.put("5", dedup_key="k") != first
+
+
+def test_a_live_key_goes_with_its_message(make):
+    q = make(dedup={"scope": "live"}, max_attempts=1)
+    first = q.put("1", dedup_key="k")
+    assert q.put("2", dedup_key="k") == first
+    m = q.claim()[0]
+    assert q.put("3", dedup_key="k") == first
+    assert q.nack(m) == "dead"
+    assert q.put("4", dedup_key="k") == first
+    assert q.one("SELECT triage.purge_dead(%s)", q.queue) == 1
+    second = q.put("5", dedup_key="k")
+    assert second != first
+    q.run("SELECT triage.cancel(%s)", second)
+    third = q.put("6", dedup_key="k")
+    q.ack(q.claim()[0])
+    assert q.put("7", dedup_key="k") not in (first, second, third)
+
+
+def test_one_of_many_at_once_gets_the_key(q, make):
+    sessions = [make(like=q) for _ in range(6)]
+    ids = []
+    threads = [threading.Thread(target=lambda s=s: ids.append(s.put(dedup_key="same")))
+               for s in sessions]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(set(ids)) == 1
+    assert q.stats()["totals"] | {"enqueued": 1, "deduplicated": 5} == q.stats()["totals"]
+
+
+# Without a receipt
+
+
+def test_escalation_takes_effect_at_once_keeps_the_age_and_is_recorded(q):
+    q.put("old", priority="1")
+    urgent = q.put("young", priority="1")
+    late = q.put("late", priority="1", delay="1 hour")
+    q.count_up()
+    for each in (urgent, late):
+        q.run("SELECT triage.escalate(%s, '9', 'ops', 'customer waits')", each)
+    row = q.row("SELECT status, priority, escalated_by, escalated_why, escalated_at > enqueued_at"
+                " FROM triage.messages WHERE message_id = %s", late)
+    assert row == ("scheduled", "9", "ops", "customer waits", True)
+    m = q.claim()[0]
+    assert (m["message_id"], m["level"]) == (urgent, "9")
+    assert q.refusal("SELECT triage.escalate(%s, '1')", urgent) == ("TR409", "not-pending")
+    assert q.refusal("SELECT triage.escalate(%s, '77')", late) == ("TR422", "unknown-priority")
+
+
+def test_cancel_takes_only_what_waits(q):
+    ready, later = q.put(), q.put(delay="1 hour")
+    held = q.put(priority="9")
+    m = q.claim()[0]
+    assert m["message_id"] == held
+    q.run("SELECT triage.cancel(%s), triage.cancel(%s)", ready, later)
+    assert q.refusal("SELECT triage.cancel(%s)", held) == ("TR409", "not-pending")
+    assert q.refusal("SELECT triage.cancel(%s)", ready) == ("TR404", "message-not-found")
+    assert q.stats()["totals"]["cancelled"] == 2
+
+
+def test_purge_drops_what_waits_and_nothing_else(q):
+    for n in range(30):
+        q.put(priority=str(n % 10), **({"delay": "1 hour"} if n % 3 else {}))
+    q.claim(3)
+    assert q.one("SELECT triage.purge(%s)", q.queue) == 27
+    assert q.stats()["in_flight"] == 3
+
+
+def test_redrive_by_id_and_to_another_priority(make):
+    q = make(max_attempts=1)
+    ids = [q.put(str(n)) for n in range(4)]
+    for m in q.claim(4):
+        q.nack(m)
+    assert q.one("SELECT triage.redrive(%s, %s, priority => '9')", q.queue, [ids[2], "msg_x"]) == 1
+    m = q.claim()[0]
+    assert (m["message_id"], m["level"], m["attempt"]) == (ids[2], "9", 1)
+    assert q.one("SELECT triage.redrive(%s, max => 2)", q.queue) == 2
+    assert q.payloads(9) == ["0", "1"]
+
+
+def test_a_large_payload_is_written_once(q):
+    q.put("L" * 100_000)
+    seq = q.one("SELECT seq FROM triage.ready WHERE queue = %s", q.id)
+    where = "SELECT ctid::text, xmin::text FROM triage.body WHERE seq = %s"
+    before = q.row(where, seq)
+    q.nack(q.claim()[0], delay="0")
+    m = q.claim()[0]
+    assert q.row(where, seq) == before
+    assert m["payload"] == "L" * 100_000
+    q.ack(m)
+    assert q.row(where, seq) is None
+
+
+def test_history_is_kept_for_its_time(make):
+    q = make(history_seconds=1)
+    q.at(1000).put(b"x", b"L" * 5000)
+    got = q.at(1000).claim(most=(2,), want=2)
+    q.at(2000).ack(got)
+    assert [r["status"] for r in q.at(2000).ack(got)] == ["receipt-expired"] * 2
+    q.at(2999).sweep()
+    assert q.one("SELECT count(*) FROM triage.messages WHERE queue_name = %s AND status = 'done'",
+                 q.queue) == 2
+    q.at(3000).sweep()
+    assert q.one("SELECT count(*) FROM triage.history WHERE queue = %s", q.id) == 0
+    assert q.one("SELECT count(*) FROM triage.body WHERE seq IN %s",
+                 tuple(m["seq"] for m in got)) == 0
+
+
+def test_a_listing_shows_everything_once(make):
+    q = make(max_attempts=1, history_seconds=60)
+    for n in range(25):
+        q.put(str(n), priority=str(n % 4), **({"delay": "1 hour"} if n % 5 == 0 else {}))
+    got = q.claim(9)
+    for m in got[:3]:
+        q.nack(m)
+    for m in got[3:6]:
+        q.ack(m)
+    seen, at = [], (0, -1, -2**47, 0)
+    while page := q.records("SELECT phase, (message).* FROM triage.engine_list(%s, %s,"
+                            " %s::smallint, %s, %s, 4)", q.id, *at):
+        seen += [(m["state"], m["seq"]) for m in page]
+        last = page[-1]
+        at = (last["phase"], last["slot"], last["ready_ms"], last["seq"])
+    assert len(set(s for _, s in seen)) == len(seen) == 25
+    assert collections.Counter(s for s, _ in seen) == {
+        "ready": 11, "scheduled": 5, "leased": 3, "done": 3, "dead": 3}
