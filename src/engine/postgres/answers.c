@@ -179,17 +179,16 @@ static void show(struct engine_op *op, const struct row *row, struct instant now
 /* Verbs */
 
 /* Its delay or its time to live may be the next to end. */
-static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_item *item,
-                     struct instant now)
+static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_item *item)
 {
     int64_t ttl_ms = item->draft.ttl_ms == TTL_DEFAULT ? q->face.config.ttl_ms : item->draft.ttl_ms;
-    if (item->id.ready_ms > now.wall_ms && item->id.ready_ms < pg->due_ms)
+    if (item->id.ready_ms > item->enqueued_ms && item->id.ready_ms < pg->due_ms)
         pg->due_ms = item->id.ready_ms;
     if (ttl_ms > 0 && item->enqueued_ms + ttl_ms < pg->due_ms)
         pg->due_ms = item->enqueued_ms + ttl_ms;
 }
 
-static void answer_put(struct pg *pg, struct job *job, struct call *c)
+static void answer_put(struct pg *pg, struct call *c)
 {
     int row = 0;
     int status = PQfnumber(c->result, "status"), slot = PQfnumber(c->result, "slot"),
@@ -214,19 +213,18 @@ static void answer_put(struct pg *pg, struct job *job, struct call *c)
             };
             if (item->status == STATUS_OK && !item->deduplicated) {
                 draft_fini(&item->draft);
-                note_due(pg, c->queue, item, job->now);
+                note_due(pg, c->queue, item);
             }
             row++;
         }
     }
 }
 
-static void answer_settle(struct pg *pg, struct job *job, struct call *c)
+static void answer_settle(struct pg *pg, struct call *c)
 {
     int row = 0;
     int status = PQfnumber(c->result, "status"), state = PQfnumber(c->result, "state"),
         slot = PQfnumber(c->result, "slot"), until = PQfnumber(c->result, "until_ms");
-    (void)job;
     for (uint32_t o = 0; o < c->op_count; o++) {
         struct engine_op *op = c->ops[o];
         for (uint32_t i = 0; i < op->settle.count; i++, row++) {
@@ -541,10 +539,10 @@ void calls_answer(struct pg *pg, struct job *job)
             c->ops[o]->status = STATUS_OK;
         switch (c->kind) {
         case CALL_PUT:
-            answer_put(pg, job, c);
+            answer_put(pg, c);
             break;
         case CALL_SETTLE:
-            answer_settle(pg, job, c);
+            answer_settle(pg, c);
             break;
         case CALL_CLAIM:
             answer_claim(pg, job, c);
