@@ -129,7 +129,8 @@ static struct engine_op op_on(const char *q, enum engine_verb verb)
     return (struct engine_op){.verb = verb, .queue = queue(q), .visit = see};
 }
 
-/* Counts a queue by listing it, and compares with its view. */
+/* Counts a queue by listing it, and compares with its view. An engine that has to ask knows the
+ * heads once it was asked. */
 static void recount(const char *q)
 {
     struct queue_view have = *view(q);
@@ -160,7 +161,7 @@ static void recount(const char *q)
         assert_int_equal(have.lanes[i].leased, lanes[i].leased);
         assert_int_equal(have.lanes[i].dead, lanes[i].dead);
         if (lanes[i].ready)
-            assert_int_equal(have.lanes[i].head_ms, lanes[i].head_ms);
+            assert_int_equal(view(q)->lanes[i].head_ms, lanes[i].head_ms);
     }
     const struct queue_totals *t = &have.totals;
     assert_int_equal(t->enqueued, have.ready + have.scheduled + have.leased + have.dead + t->acked +

@@ -69,11 +69,11 @@ class Engine:
             self.sql.id, self.sql.version, [slot] * n, [psycopg2.Binary(p) for p in payloads],
             [0] * n, [None] * n, [ready] * n, [delay] * n, [ttl] * n, self.ms)
 
-    def claim(self, slots=(0,), most=(1,), want=1, lease=None):
+    def claim(self, slots=(0,), want=1, lease=None):
         return self.sql.records(
-            "SELECT * FROM triage.engine_claim(%s, %s, %s::smallint[], %s, %s, %s,"
+            "SELECT * FROM triage.engine_claim(%s, %s, %s::smallint[], %s, %s,"
             " triage.receipts(%s), %s)",
-            self.sql.id, self.sql.version, list(slots), list(most), want, lease, want, self.ms)
+            self.sql.id, self.sql.version, list(slots), want, lease, want, self.ms)
 
     def settle(self, verb, messages, *args):
         extra = ", %s" * len(args)

@@ -67,7 +67,7 @@ def claim_cost(q):
     least = 10**9
     for _ in range(4):
         at.put(*[b"x"] * 10, slot=9)
-        least = min(least, buffers(q, "SELECT * FROM triage.engine_claim(%s, %s, '{9}', '{10}', 10,"
+        least = min(least, buffers(q, "SELECT * FROM triage.engine_claim(%s, %s, '{9}', 10,"
                                       " NULL, triage.receipts(10))", q.id, q.version))
     return least
 
@@ -95,7 +95,7 @@ def test_a_claim_costs_the_same_while_a_transaction_is_held_open(q, make):
     at = q.at(None)
     for _ in range(25):
         at.put(*[b"x"] * 200, slot=9)
-        at.ack(at.claim(slots=(9,), most=(200,), want=200))
+        at.ack(at.claim(slots=(9,), want=200))
         q.count_up()
     after = claim_cost(q)
     writer.run("COMMIT")
@@ -120,7 +120,7 @@ def test_random_work_keeps_the_counts_and_the_order(make):
                            slot=rng.randrange(3), delay=rng.choice([0, 0, 900]),
                            ttl=rng.choice([None, None, 1500]), ready=rng.choice([None, None, 5]))
                 case 3 | 4:
-                    got = at.claim(slots=(0, 1, 0, 2), most=(1, 2, 1, 2), want=rng.randrange(1, 6),
+                    got = at.claim(slots=(0, 1, 2), want=rng.randrange(1, 6),
                                    lease=rng.choice([500, 5000]))
                     for slot in range(3):
                         places = [(m["ready_ms"], m["seq"]) for m in got if m["slot"] == slot]
@@ -174,7 +174,7 @@ def test_counts_add_up_when_many_work_at_once(q, make):
 
 def test_sweepers_share_the_work(q, make):
     q.at(0).put(*[b"x"] * 60)
-    q.at(0).claim(most=(60,), want=60, lease=10)
+    q.at(0).claim(want=60, lease=10)
     first, second = make(like=q), make(like=q)
     first.run("BEGIN")
     assert first.at(10).sweep(20) == 20

@@ -45,7 +45,7 @@ def test_a_receipt_dies_with_its_lease(q):
 def test_each_item_of_a_batch_has_its_own_answer(q):
     at = q.at(1000)
     at.put(b"a", b"b", b"c")
-    a, b, c = at.claim(most=(3,), want=3)
+    a, b, c = at.claim(want=3)
     wrong = dict(c, receipt=psycopg2.Binary(bytes(16)))
     gone = dict(a, seq=FOREVER - 1)
     answers = at.ack([a, wrong, gone, a, b])
@@ -123,7 +123,7 @@ def test_a_delayed_message_is_ready_when_its_time_comes_and_not_before(q):
     at = q.at(1000)
     at.put(b"later", delay=500)
     at.put(b"now")
-    assert [bytes(m["payload"]) for m in at.claim(most=(5,), want=5)] == [b"now"]
+    assert [bytes(m["payload"]) for m in at.claim(want=5)] == [b"now"]
     assert q.at(1499).sweep() == 0
     assert q.at(1500).sweep() == 1
     assert [bytes(m["payload"]) for m in q.at(1500).claim()] == [b"later"]
@@ -137,7 +137,7 @@ def test_a_time_to_live_ends_a_waiting_message(make, fate):
     at.put(b"scheduled", ttl=100, delay=500)
     at.put(b"held", ttl=100, slot=1)
     held = at.claim(slots=(1,))
-    assert q.at(1100).claim(slots=(0, 1), most=(5, 5), want=5) == []
+    assert q.at(1100).claim(slots=(0, 1), want=5) == []
     assert q.at(1100).sweep() == 1  # the scheduled one
     assert q.at(1101).release(held)[0]["state"] == ("dead" if fate == "dead" else "expired")
     s = q.stats()

@@ -220,7 +220,7 @@ def test_a_large_payload_is_written_once(q):
 def test_history_is_kept_for_its_time(make):
     q = make(history_seconds=1)
     q.at(1000).put(b"x", b"L" * 5000)
-    got = q.at(1000).claim(most=(2,), want=2)
+    got = q.at(1000).claim(want=2)
     q.at(2000).ack(got)
     assert [r["status"] for r in q.at(2000).ack(got)] == ["receipt-expired"] * 2
     q.at(2999).sweep()

@@ -72,7 +72,7 @@ def test_a_deleted_queue_is_gone_at_once_and_swept_later(make):
 def test_a_server_with_an_old_configuration_in_mind_is_told_so(q):
     old = q.version
     q.run("SELECT triage.configure(%s, '{\"max_attempts\": 5}')", q.queue)
-    assert q.refusal("SELECT * FROM triage.engine_claim(%s, %s, '{0}', '{1}', 1, NULL,"
+    assert q.refusal("SELECT * FROM triage.engine_claim(%s, %s, '{0}', 1, NULL,"
                      " triage.receipts(1))", q.id, old)[0] == "TRCFG"
 
 

@@ -297,32 +297,69 @@ BEGIN
                                                   coalesce(p_now, triage.now_ms()));
 END $$;
 
--- The same with one whole lane in each step: at most p_max[1] of p_slot[1], then p_max[2] of
--- p_slot[2], … A slot may come up again. Without limits nobody need look what is there first.
-CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_max int[],
-    p_want int, p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
+-- The same for strict order: all of one lane before any of the next. Unless there are limits to keep
+-- to, or something to count or to end on the way, one statement does it.
+CREATE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_want int,
+    p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
 RETURNS SETOF triage.delivered
 LANGUAGE plpgsql ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q triage.queue := triage.queue_at(p_queue, p_version);
-    units smallint[];
-    steps int[];
+    now_ms bigint := coalesce(p_now, triage.now_ms());
+    lease bigint := coalesce(p_lease_ms, q.visibility_ms);
+    lanes int := cardinality(p_slot);
+    floors bigint[];
 BEGIN
     IF q.max_in_flight > 0
-        OR EXISTS (SELECT FROM triage.level l WHERE l.queue = q.id AND l.max_in_flight > 0) THEN
+        OR EXISTS (SELECT FROM triage.level l WHERE l.queue = p_queue
+                   AND (l.max_in_flight > 0 OR l.age_ms > 0 OR l.max_wait_ms > 0))
+        OR EXISTS (SELECT FROM triage.ready r WHERE r.expire_ms <= now_ms
+                   AND r.expire_ms >= triage.sweep_from('ttl-ready', now_ms)) THEN
         RETURN QUERY
-        SELECT * FROM triage.engine_claim_lanes(p_queue, p_version, p_max,
-            ARRAY(SELECT generate_series(1, cardinality(p_slot))), p_slot,
-            array_fill(9223372036854775807, ARRAY[cardinality(p_slot)]),
-            array_fill(0::bigint, ARRAY[cardinality(p_slot)]), NULL, p_want, p_lease_ms, p_receipts,
-            p_now);
+        SELECT * FROM triage.engine_claim_lanes(p_queue, p_version,
+            array_fill(p_want, ARRAY[lanes]), ARRAY(SELECT generate_series(1, lanes)), p_slot,
+            array_fill(9223372036854775807, ARRAY[lanes]), array_fill(0::bigint, ARRAY[lanes]),
+            NULL, p_want, p_lease_ms, p_receipts, p_now);
         RETURN;
     END IF;
-    SELECT array_agg(s.slot ORDER BY s.step), array_agg(s.step ORDER BY s.step)
-    INTO units, steps
-    FROM unnest(p_slot, p_max) WITH ORDINALITY s (slot, most, step), generate_series(1, s.most);
-    RETURN QUERY SELECT * FROM triage.claim_units(q, units, steps, p_want, p_lease_ms, p_receipts,
-                                                  coalesce(p_now, triage.now_ms()));
+    floors := triage.floors(p_queue);
+    RETURN QUERY
+    WITH taken AS (
+        DELETE FROM triage.ready
+        WHERE ctid = ANY (ARRAY(
+            SELECT head.ctid
+            FROM unnest(p_slot) lane (slot) CROSS JOIN LATERAL (
+                SELECT r.ctid FROM triage.ready r
+                WHERE r.queue = p_queue AND r.slot = lane.slot
+                    AND r.ready_ms >= floors[lane.slot + 1]
+                ORDER BY r.ready_ms, r.seq LIMIT p_want FOR UPDATE SKIP LOCKED) head
+            LIMIT p_want))
+        RETURNING *),
+    placed AS MATERIALIZED (
+        SELECT t.*, array_position(p_slot, t.slot) AS step, (row_number() OVER (
+            ORDER BY array_position(p_slot, t.slot), t.ready_ms, t.seq))::int AS place
+        FROM taken t),
+    leased AS (
+        INSERT INTO triage.leased
+        SELECT p.seq, p.ready_ms, p.born_ms, p.enqueued_ms, p.queue, p.attempts + 1, p.slot,
+            p.born_slot, p.kind, p.payload, p.large, p.metadata, p.dedup_key, p.expire_ms, p.reason,
+            p.escalated_ms, p.escalated_by, p.escalated_why, p.escalated_from,
+            now_ms + lease, lease, substr(p_receipts, 16 * p.place - 15, 16)
+        FROM placed p),
+    counted AS (
+        INSERT INTO triage.tally (queue, slot, ready, leased, bytes, claimed, redelivered)
+        SELECT p_queue, p.slot, -count(*), count(*),
+            -sum(triage.size_of(p.large, p.payload, p.metadata)), count(*),
+            nullif(count(*) FILTER (WHERE p.attempts > 0), 0)
+        FROM placed p GROUP BY p.slot)
+    SELECT p.place, p.step, p.slot, p.ready_ms, p.born_slot, p.born_ms, p.seq, p.enqueued_ms,
+        p.expire_ms, p.attempts + 1, p.kind,
+        CASE WHEN p.large IS NULL THEN p.payload
+            ELSE (SELECT b.payload FROM triage.body b WHERE b.seq = p.seq) END,
+        p.metadata, p.dedup_key, p.reason, substr(p_receipts, 16 * p.place - 15, 16),
+        now_ms + lease, lease
+    FROM placed p;
 END $$;

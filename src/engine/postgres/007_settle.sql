@@ -7,7 +7,7 @@ CREATE TYPE triage.settled AS (
     place int,
     status text,       -- NULL: done
     state text,        -- in which the message is now
-    slot smallint,     -- of the message now, for extend
+    slot smallint,     -- of the message, for ack and extend
     until_ms bigint    -- for extend
 );
 
@@ -38,6 +38,8 @@ DECLARE
     now_ms bigint := coalesce(p_now, triage.now_ms());
     done bigint[];
     used bytea[];
+    slots smallint[];
+    moved boolean; -- some, to another level than the id names
     large bigint[];
     keyed bigint[];
     keys bytea[];
@@ -62,21 +64,22 @@ BEGIN
     counted AS (
         INSERT INTO triage.tally (queue, slot, leased, acked)
         SELECT p_queue, g.slot, -count(*), count(*) FROM gone g GROUP BY g.slot)
-    SELECT array_agg(g.seq), array_agg(g.receipt),
+    SELECT array_agg(g.seq), array_agg(g.receipt), array_agg(g.slot),
+        bool_or(g.slot <> g.born_slot),
         array_agg(g.seq) FILTER (WHERE g.payload IS NULL AND q.history_ms = 0),
         array_agg(g.seq) FILTER (WHERE g.dedup_key IS NOT NULL),
         array_agg(g.dedup_key) FILTER (WHERE g.dedup_key IS NOT NULL)
-    INTO done, used, large, keyed, keys
+    INTO done, used, slots, moved, large, keyed, keys
     FROM gone g;
     PERFORM triage.forget(p_queue, large, keyed, keys);
-    IF cardinality(done) = cardinality(p_seq) THEN
-        RETURN QUERY SELECT i, NULL::text, 'done', NULL::smallint, NULL::bigint
-            FROM generate_series(1, cardinality(p_seq)) i;
+    IF cardinality(done) = cardinality(p_seq) AND NOT moved THEN
+        RETURN QUERY SELECT i.place::int, NULL::text, 'done', i.slot, NULL::bigint
+            FROM unnest(p_slot) WITH ORDINALITY i (slot, place);
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT i.place::int, r.refusal, CASE WHEN r.refusal IS NULL THEN 'done' END, NULL::smallint,
-        NULL::bigint
+    SELECT i.place::int, r.refusal, CASE WHEN r.refusal IS NULL THEN 'done' END,
+        (SELECT d.slot FROM unnest(done, slots) d (seq, slot) WHERE d.seq = i.seq), NULL::bigint
     FROM (SELECT *, row_number() OVER (PARTITION BY i.seq, i.receipt ORDER BY i.place) AS nth
           FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
               i (seq, slot, ready_ms, receipt, place)) i

@@ -144,8 +144,8 @@ BEGIN
         END IF;
         served := '{}';
         receipts := triage.receipts(cardinality(plan.slots));
-        FOR d IN SELECT * FROM triage.engine_claim(q.id, q.version, plan.slots,
-            array_fill(1, ARRAY[cardinality(plan.slots)]), cardinality(plan.slots),
+        FOR d IN SELECT * FROM triage.claim_units(q, plan.slots,
+            ARRAY(SELECT generate_series(1, cardinality(plan.slots))), cardinality(plan.slots),
             triage.to_ms(visibility_timeout), receipts, now_ms)
         LOOP
             served := served || d.slot;

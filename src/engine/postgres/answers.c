@@ -173,6 +173,8 @@ static void show(struct engine_op *op, const struct row *row, struct instant now
     struct message *m = read_message(row, now);
     if (op->visit)
         op->visit(op, op->queue, m, now);
+    if (op->verb == ENGINE_CLAIM)
+        view_claim((struct pg_queue *)op->queue, m);
     message_free(m);
 }
 
@@ -211,6 +213,7 @@ static void answer_put(struct pg *pg, struct call *c)
                 .ready_ms = cell_int(c->result, row, ready),
                 .seq = (uint64_t)cell_int(c->result, row, seq),
             };
+            view_put(c->queue, item);
             if (item->status == STATUS_OK && !item->deduplicated) {
                 draft_fini(&item->draft);
                 note_due(pg, c->queue, item);
@@ -218,6 +221,7 @@ static void answer_put(struct pg *pg, struct call *c)
             row++;
         }
     }
+    pg_view_changed(c->queue);
 }
 
 static void answer_settle(struct pg *pg, struct call *c)
@@ -238,8 +242,11 @@ static void answer_settle(struct pg *pg, struct call *c)
             item->lease_until_ms = cell_int(c->result, row, until);
             if (item->state == MESSAGE_SCHEDULED)
                 pg->due_ms = 0; /* sweep soon, and learn when */
+            if (c->verb == ENGINE_ACK)
+                view_ack(c->queue, item->slot);
         }
     }
+    pg_view_changed(c->queue);
 }
 
 /* Which step of its plan a message was found by: the first that names its lane and wants more. */
@@ -275,7 +282,10 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
             if (until_ms < pg->due_ms)
                 pg->due_ms = until_ms;
         }
+        if (op->claim.found < plan->want)
+            view_drained(c->queue, plan);
     }
+    pg_view_changed(c->queue);
 }
 
 static void answer_list(struct engine_op *op, struct call *c, struct instant now)
@@ -426,59 +436,6 @@ static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
     op->sweep.more = moved >= op->sweep.max;
 }
 
-static void answer_view(struct call *c)
-{
-    static const struct {
-        const char *name;
-        size_t offset;
-    } totals[] = {
-#define TOTAL(name, field) {name, offsetof(struct queue_totals, field)}
-        TOTAL("enqueued", enqueued),
-        TOTAL("claimed", claimed),
-        TOTAL("acked", acked),
-        TOTAL("nacked", nacked),
-        TOTAL("released", released),
-        TOTAL("lease_expired", lease_expired),
-        TOTAL("expired", expired),
-        TOTAL("died", dead),
-        TOTAL("deduplicated", deduplicated),
-        TOTAL("redelivered", redelivered),
-        TOTAL("cancelled", cancelled),
-        TOTAL("redriven", redriven),
-        TOTAL("aged", aged),
-        TOTAL("late", late),
-        TOTAL("escalated", escalated),
-#undef TOTAL
-    };
-    const PGresult *r = c->result;
-    struct queue_view *v = &c->queue->seen;
-    *v = (struct queue_view){0};
-    int slot = PQfnumber(r, "slot"), head = PQfnumber(r, "head_ms"), ready = PQfnumber(r, "ready"),
-        scheduled = PQfnumber(r, "scheduled"), leased = PQfnumber(r, "leased"),
-        dead = PQfnumber(r, "dead"), bytes = PQfnumber(r, "bytes");
-    for (int row = 0; row < PQntuples(r); row++) {
-        struct lane_view *lane = &v->lanes[cell_int(r, row, slot) & (LEVEL_COUNT_MAX - 1)];
-        lane->ready = (uint64_t)cell_int(r, row, ready);
-        lane->scheduled = (uint64_t)cell_int(r, row, scheduled);
-        lane->leased = (uint64_t)cell_int(r, row, leased);
-        lane->dead = (uint64_t)cell_int(r, row, dead);
-        lane->head_ms = cell_int(r, row, head);
-        v->ready += lane->ready;
-        v->scheduled += lane->scheduled;
-        v->leased += lane->leased;
-        v->dead += lane->dead;
-        v->bytes += (uint64_t)cell_int(r, row, bytes);
-        for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
-            int column = PQfnumber(r, totals[i].name);
-            uint64_t *total = (uint64_t *)((char *)&v->totals + totals[i].offset);
-            *total += column >= 0 ? (uint64_t)cell_int(r, row, column) : 0;
-        }
-    }
-    if (PQntuples(r) > 0)
-        c->queue->face.next_seq = (uint64_t)cell_int(r, 0, PQfnumber(r, "next_seq"));
-    pg_view_changed(c->queue);
-}
-
 static void answer_other(struct pg *pg, struct job *job, struct call *c)
 {
     struct engine_op *op = c->ops[0];
@@ -551,7 +508,7 @@ void calls_answer(struct pg *pg, struct job *job)
             answer_other(pg, job, c);
             break;
         case CALL_VIEW:
-            answer_view(c);
+            view_read(c, job->now);
             break;
         case CALL_QUEUES:
             answer_queues(pg, c);

@@ -55,7 +55,9 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
     case ENGINE_EXTEND:
         return like->settle.lease_ms == op->settle.lease_ms;
     case ENGINE_CLAIM:
-        return like->claim.lease_ms == op->claim.lease_ms && claims_fit(c, op->claim.plan);
+        return like->claim.lease_ms == op->claim.lease_ms &&
+               like->claim.plan->max_rank == op->claim.plan->max_rank &&
+               claims_fit(c, op->claim.plan);
     default:
         return false;
     }
@@ -162,7 +164,9 @@ static void gather(struct pg *pg, struct job *job)
             check_puts(q, op);
         if (q) {
             list_queue(pg, q);
-            q->viewed = op->verb != ENGINE_QUEUE_DELETE;
+            q->viewed =
+                op->verb != ENGINE_QUEUE_DELETE && (q->viewed || view_wanted(q, op, job->now));
+            q->behind = true;
             q->claimed = q->claimed || op->verb == ENGINE_CLAIM;
         }
         if (kind_of(op->verb) != CALL_OTHER) {
@@ -216,14 +220,14 @@ static void add_waits(struct pg *pg, struct job *job)
     job->writes = true;
 }
 
-/* A sweep also looks at queues with news, and, in case some got lost, at those where somebody
- * waits. */
+/* A sweep also looks at queues with news, at those that something was done to, and, in case news
+ * got lost, at those where somebody waits. */
 static void add_news(struct pg *pg, struct job *job)
 {
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         q->told = q->told || q->face.waiting > 0;
-        if (!q->told || q->face.gone)
+        if ((!q->told && !q->behind) || q->face.gone)
             continue;
         list_queue(pg, q);
         q->viewed = true;

@@ -63,13 +63,13 @@ static void merge_claims(const struct call *c, struct merged *all)
     }
 }
 
-/* One lane in each step, and all of it. */
+/* One lane in each step, and all that is wanted from it. */
 static bool plain(const struct merged *all)
 {
     for (uint32_t i = 0; i < all->count; i++) {
         const struct plan_step *step = &all->steps[i];
         const struct plan_lane *lane = &all->plans[i]->lanes[step->first_lane];
-        if (step->lane_count != 1 || lane->until_ms != INT64_MAX ||
+        if (step->lane_count != 1 || step->max < all->want || lane->until_ms != INT64_MAX ||
             (all->room && all->room[lane->slot] < UINT32_MAX))
             return false;
     }
@@ -81,10 +81,6 @@ static void put_slots(struct params *p, const struct merged *all)
     param_array(p, WIRE_INT2_ARRAY);
     for (uint32_t i = 0; i < all->count; i++)
         element_int(p, WIRE_INT2, all->plans[i]->lanes[all->steps[i].first_lane].slot);
-    param_array_end(p);
-    param_array(p, WIRE_INT4_ARRAY);
-    for (uint32_t i = 0; i < all->count; i++)
-        element_int(p, WIRE_INT4, all->steps[i].max);
     param_array_end(p);
 }
 
@@ -143,7 +139,7 @@ uint32_t claims_put(struct call *c)
     struct merged all;
     merge_claims(c, &all);
     if (plain(&all)) {
-        c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7,$8)";
+        c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7)";
         put_slots(&c->params, &all);
     } else {
         c->sql = "SELECT * FROM "

@@ -5,6 +5,7 @@
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
  *   answers.c   their answers, back into ops
+ *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
  *   link.c      the thread that runs transactions on a connection
  *   listen.c    the thread that hears what other processes did
@@ -43,10 +44,13 @@ struct taking {
 struct pg_queue {
     struct engine_queue face; /* first */
     struct pg *pg;
-    struct queue_view seen; /* as the last answer said; face.view is this less `taking` */
+    struct queue_view seen; /* as far as is known; face.view is this less `taking` */
     uint64_t taking[LEVEL_COUNT_MAX];
-    uint32_t busy; /* ops under way */
-    bool told;     /* something happened to it elsewhere: look at it in the next sweep */
+    int64_t read_ms; /* mono: when the database last said */
+    bool behind;     /* something was done since */
+    bool perishable; /* some message has a time to live of its own */
+    uint32_t busy;   /* ops under way */
+    bool told;       /* something happened to it elsewhere: look at it in the next sweep */
     /* For the job that is being built. */
     bool listed;  /* in pg->listed */
     bool viewed;  /* its view is to be read */
@@ -154,6 +158,14 @@ void param_now(const struct pg *pg, const struct job *job, struct params *p);
 /* claims.c */
 bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */
 uint32_t claims_put(struct call *c); /* the plans, as one; returns how many messages they want */
+
+/* views.c. What is done here changes `seen`, for pg_view_changed to show. */
+bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);
+void view_read(struct call *c, struct instant now);
+void view_put(struct pg_queue *q, const struct put_item *item);
+void view_claim(struct pg_queue *q, const struct message *m);
+void view_drained(struct pg_queue *q, const struct plan *plan); /* it got less than it wanted */
+void view_ack(struct pg_queue *q, uint8_t slot);
 
 /* answers.c */
 void calls_answer(struct pg *pg, struct job *job); /* JOB_DONE: into the ops, with their visits */

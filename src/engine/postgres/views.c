@@ -1,0 +1,145 @@
+/* What this process knows of a queue. The database tells after whatever only it can count, and now
+ * and then: what it costs to ask does not depend on how much was done in between. Till then what
+ * was put, claimed and acknowledged here is counted here. */
+#include "engine/postgres/impl.h"
+
+#define VIEW_MS 50 /* how old a view may get while the queue is in use */
+
+/* Others, time or a limit may have a say in what is left after a claim; then it is not for us to
+ * count. */
+static bool countable(const struct pg_queue *q)
+{
+    const struct queue_config *config = &q->face.config;
+    bool ok = config->policy == POLICY_STRICT && config->max_in_flight == 0 &&
+              config->ttl_ms == 0 && !q->perishable;
+    for (int rank = 0; ok && rank < config->level_count; rank++) {
+        const struct level *l = &config->levels[rank];
+        ok = l->age_ms == 0 && l->max_wait_ms == 0 && l->max_in_flight == 0;
+    }
+    return ok;
+}
+
+bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now)
+{
+    bool counted = op->verb == ENGINE_PUT || op->verb == ENGINE_ACK ||
+                   (op->verb == ENGINE_CLAIM && countable(q));
+    return !counted || now.mono_ms - q->read_ms >= VIEW_MS;
+}
+
+void view_put(struct pg_queue *q, const struct put_item *item)
+{
+    const struct draft *d = &item->draft;
+    struct queue_view *v = &q->seen;
+    struct lane_view *lane = &v->lanes[item->id.slot];
+    v->totals.deduplicated += item->status == STATUS_OK && item->deduplicated;
+    if (item->status != STATUS_OK || item->deduplicated)
+        return;
+    if (item->id.seq >= q->face.next_seq)
+        q->face.next_seq = item->id.seq + 1;
+    v->totals.enqueued++;
+    v->bytes += d->payload_len + d->metadata_len;
+    q->perishable = q->perishable || (d->ttl_ms != TTL_DEFAULT && d->ttl_ms > 0);
+    if (item->id.ready_ms > item->enqueued_ms) {
+        lane->scheduled++;
+        v->scheduled++;
+        return;
+    }
+    if (lane->ready == 0 || item->id.ready_ms < lane->head_ms)
+        lane->head_ms = item->id.ready_ms;
+    lane->ready++;
+    v->ready++;
+}
+
+void view_claim(struct pg_queue *q, const struct message *m)
+{
+    struct queue_view *v = &q->seen;
+    struct lane_view *lane = &v->lanes[m->slot];
+    uint64_t bytes = m->payload_len + m->metadata_len;
+    uint64_t known = lane->ready > 0; /* not when others put it there */
+    lane->ready -= known;
+    v->ready -= known;
+    lane->leased++;
+    v->leased++;
+    v->bytes -= bytes < v->bytes ? bytes : v->bytes;
+    v->totals.claimed++;
+    v->totals.redelivered += m->attempts > 1;
+}
+
+/* A step that got too little left nothing in its lanes, unless it was not to take all of them. */
+void view_drained(struct pg_queue *q, const struct plan *plan)
+{
+    for (uint32_t i = 0; countable(q) && i < plan->step_count; i++) {
+        const struct plan_step *step = &plan->steps[i];
+        for (uint32_t k = 0; step->found < step->max && k < step->lane_count; k++) {
+            const struct plan_lane *lane = &plan->lanes[step->first_lane + k];
+            if (lane->until_ms != INT64_MAX || plan->room[lane->slot] != UINT32_MAX)
+                continue;
+            q->seen.ready -= q->seen.lanes[lane->slot].ready;
+            q->seen.lanes[lane->slot].ready = 0;
+        }
+    }
+}
+
+void view_ack(struct pg_queue *q, uint8_t slot)
+{
+    struct queue_view *v = &q->seen;
+    uint64_t known = v->lanes[slot].leased > 0;
+    v->lanes[slot].leased -= known;
+    v->leased -= known;
+    v->totals.acked++;
+}
+
+void view_read(struct call *c, struct instant now)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } totals[] = {
+#define TOTAL(name, field) {name, offsetof(struct queue_totals, field)}
+        TOTAL("enqueued", enqueued),
+        TOTAL("claimed", claimed),
+        TOTAL("acked", acked),
+        TOTAL("nacked", nacked),
+        TOTAL("released", released),
+        TOTAL("lease_expired", lease_expired),
+        TOTAL("expired", expired),
+        TOTAL("died", dead),
+        TOTAL("deduplicated", deduplicated),
+        TOTAL("redelivered", redelivered),
+        TOTAL("cancelled", cancelled),
+        TOTAL("redriven", redriven),
+        TOTAL("aged", aged),
+        TOTAL("late", late),
+        TOTAL("escalated", escalated),
+#undef TOTAL
+    };
+    const PGresult *r = c->result;
+    struct queue_view *v = &c->queue->seen;
+    *v = (struct queue_view){0};
+    int slot = PQfnumber(r, "slot"), head = PQfnumber(r, "head_ms"), ready = PQfnumber(r, "ready"),
+        scheduled = PQfnumber(r, "scheduled"), leased = PQfnumber(r, "leased"),
+        dead = PQfnumber(r, "dead"), bytes = PQfnumber(r, "bytes");
+    for (int row = 0; row < PQntuples(r); row++) {
+        struct lane_view *lane = &v->lanes[cell_int(r, row, slot) & (LEVEL_COUNT_MAX - 1)];
+        lane->ready = (uint64_t)cell_int(r, row, ready);
+        lane->scheduled = (uint64_t)cell_int(r, row, scheduled);
+        lane->leased = (uint64_t)cell_int(r, row, leased);
+        lane->dead = (uint64_t)cell_int(r, row, dead);
+        lane->head_ms = cell_int(r, row, head);
+        v->ready += lane->ready;
+        v->scheduled += lane->scheduled;
+        v->leased += lane->leased;
+        v->dead += lane->dead;
+        v->bytes += (uint64_t)cell_int(r, row, bytes);
+        for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
+            int column = PQfnumber(r, totals[i].name);
+            uint64_t *total = (uint64_t *)((char *)&v->totals + totals[i].offset);
+            *total += column >= 0 ? (uint64_t)cell_int(r, row, column) : 0;
+        }
+    }
+    if (PQntuples(r) > 0)
+        c->queue->face.next_seq = (uint64_t)cell_int(r, 0, PQfnumber(r, "next_seq"));
+    c->queue->read_ms = now.mono_ms;
+    c->queue->behind = false;
+    pg_view_changed(c->queue);
+}
