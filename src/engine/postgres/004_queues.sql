@@ -27,7 +27,10 @@ $$;
 
 -- Groups of a server whose commit may go unheard of: marked in the transaction, asked for later.
 CREATE FUNCTION triage.engine_mark(p_token uuid) RETURNS void
-LANGUAGE sql AS $$ INSERT INTO triage.mark VALUES (p_token, triage.now_ms()) $$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO triage.mark VALUES (p_token, triage.now_ms());
+END $$;
 
 CREATE FUNCTION triage.engine_marked(p_token uuid) RETURNS boolean
 LANGUAGE sql STABLE AS $$ SELECT EXISTS (SELECT FROM triage.mark WHERE token = p_token) $$;

@@ -12,9 +12,10 @@
  *   schema.c    the tables and functions, installed and brought up to date
  *   wire.c      values in PostgreSQL's binary format
  *
- * A group of ops is a job: a list of calls, run as one transaction on the shard's own
- * connection while the next group gathers. Ops of one verb on one queue become one call,
- * so that a hundred enqueues are one INSERT. In a job everything that puts, settles or
+ * A group of ops is a job: a list of calls, run as one transaction on a connection of the
+ * shard's own while the next group gathers. Two run side by side when neither reads what the
+ * other may be changing, be it only how many there are. Ops of one verb on one queue become one
+ * call, so that a hundred enqueues are one INSERT. In a job everything that puts, settles or
  * extends comes before what claims; a claim may therefore find what was submitted after
  * it in the same group, when nobody could know yet that it was.
  *
@@ -32,6 +33,7 @@
 #include <uv.h>
 
 #define TOKEN_BYTES 16
+#define LINKS       2 /* connections of a shard: one syncs while the other works */
 
 struct pg;
 struct pg_queue;
@@ -100,6 +102,7 @@ struct job {
     bool writes;
     bool reloading; /* it reads configurations, to be built again */
     bool looked;    /* it reads the views of what a sweep moved */
+    struct link *link;
     uint32_t tries;
     enum job_fate fate;
     char error[256];
@@ -125,10 +128,12 @@ struct pg {
     uint32_t shard;
     struct map queues; /* struct pg_queue by name */
     struct map by_id;
-    struct link *link;
+    struct link *links[LINKS];
     struct job *open;
     struct pg_queue *listed; /* queues of the job that is being built */
     uint32_t jobs_under_way;
+    uint32_t last_count;   /* ops in the one that went last */
+    bool alone;            /* it wants no other beside it */
     int64_t due_ms;        /* wall: the next delay or lease we know of ends */
     int64_t sweep_mono_ms; /* when to sweep anyway */
     _Atomic bool running;  /* the shard has begun to ask: it may be woken */
@@ -178,8 +183,9 @@ bool config_read(const char *text, size_t len, struct queue_config *config, char
 /* link.c: one connection, one thread. Jobs go in and come back in order. */
 struct link *link_open(struct pg *pg, struct buf *error); /* NULL: not reached */
 void link_close(struct link *l);
-void link_put(struct link *l, struct job *job);
-struct job *link_take(struct link *l);              /* finished ones, in order; NULL: none */
+bool link_idle(const struct link *l);
+void link_put(struct link *l, struct job *job);     /* to an idle one */
+struct job *link_take(struct link *l);              /* when it is done; NULL: it is not yet */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
 int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
 PGconn *link_connect(const struct pg_shared *shared, struct buf *error);

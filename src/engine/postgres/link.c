@@ -27,6 +27,7 @@ struct link {
     bool connected;
     char trouble[256];
 
+    bool busy; /* the shard's own: it has a job */
     _Atomic int backend;
     PGconn *conn; /* the thread's own */
     int64_t backoff_ms;
@@ -443,9 +444,15 @@ void link_close(struct link *l)
     free(l);
 }
 
+bool link_idle(const struct link *l)
+{
+    return !l->busy;
+}
+
 void link_put(struct link *l, struct job *job)
 {
     job->next = NULL;
+    l->busy = true;
     uv_mutex_lock(&l->mutex);
     *l->todo_end = job;
     l->todo_end = &job->next;
@@ -460,6 +467,7 @@ struct job *link_take(struct link *l)
     l->done = NULL;
     l->done_end = &l->done;
     uv_mutex_unlock(&l->mutex);
+    l->busy = l->busy && !done;
     return done;
 }
 

@@ -71,11 +71,10 @@ static PGconn *connect_listening(struct listener *l)
 /* What this process did itself it knows from the answers. */
 static bool is_own(const struct listener *l, int backend)
 {
-    for (uint32_t i = 0; i < l->shared->shard_count; i++) {
-        if (link_backend(l->shared->shards[i]->link) == backend)
-            return l->shared->shard_count == 1;
-    }
-    return false;
+    bool own = false;
+    for (int i = 0; i < LINKS && l->shared->shard_count == 1; i++)
+        own = own || link_backend(l->shared->shards[0]->links[i]) == backend;
+    return own;
 }
 
 static bool listen_once(struct listener *l, PGconn *conn)

@@ -129,11 +129,30 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     pg->open->op_count++;
 }
 
-static void hand_over(struct pg *pg, struct job *job)
+static struct link *idle_link(struct pg *pg)
+{
+    for (int i = 0; i < LINKS; i++) {
+        if (link_idle(pg->links[i]))
+            return pg->links[i];
+    }
+    return NULL;
+}
+
+/* What looks at a whole queue, or changes it as a whole, is not to meet a job half done. */
+static bool wants_to_be_alone(const struct job *job)
+{
+    bool alone = false;
+    for (const struct engine_op *op = job->first; op && !alone; op = op->next)
+        alone = !op->queue || view_wanted((const struct pg_queue *)op->queue, op, job->now);
+    return alone;
+}
+
+static void hand_over(struct pg *pg, struct job *job, struct link *link)
 {
     calls_build(pg, job);
     pg->jobs_under_way++;
-    link_put(pg->link, job);
+    job->link = link;
+    link_put(link, job);
 }
 
 /* What comes after a change of a configuration goes by the new one, and so into the next job. */
@@ -155,15 +174,20 @@ static struct job *cut_behind_change(struct job *job)
     return NULL;
 }
 
-/* While a transaction runs the next group gathers. */
+/* While transactions run the next group gathers, until it is worth one of its own beside them. */
 static void flush(struct engine *e)
 {
     struct pg *pg = pg_of(e);
-    if (!pg->open || pg->jobs_under_way > 0)
-        return;
     struct job *job = pg->open;
+    struct link *link = job ? idle_link(pg) : NULL;
+    bool first = pg->jobs_under_way == 0;
+    if (!link ||
+        (!first && (job->op_count < pg->last_count || pg->alone || wants_to_be_alone(job))))
+        return;
+    pg->alone = wants_to_be_alone(job);
+    pg->last_count = job->op_count;
     pg->open = cut_behind_change(job);
-    hand_over(pg, job);
+    hand_over(pg, job, link);
 }
 
 void pg_fail(struct engine_op *op, enum status status)
@@ -250,7 +274,7 @@ static bool look_again(struct pg *pg, struct job *job)
     calls_views(pg, job);
     if (!job->calls)
         return false;
-    link_put(pg->link, job);
+    link_put(job->link, job);
     return true;
 }
 
@@ -261,7 +285,7 @@ static uint32_t take_job(struct pg *pg, struct job *job)
         job->reloading = true;
         job->writes = false;
         calls_queues(job);
-        link_put(pg->link, job);
+        link_put(job->link, job);
         return 0;
     }
     if (job->reloading && job->fate == JOB_DONE) {
@@ -269,7 +293,7 @@ static uint32_t take_job(struct pg *pg, struct job *job)
         calls_free(job);
         job->reloading = false;
         calls_build(pg, job);
-        link_put(pg->link, job);
+        link_put(job->link, job);
         return 0;
     }
     if (job->fate == JOB_DONE) {
@@ -290,13 +314,11 @@ static uint32_t poll(struct engine *e)
 {
     struct pg *pg = pg_of(e);
     uint32_t count = 0;
-    for (struct job *job = link_take(pg->link); job;) {
-        struct job *next = job->next;
-        count += take_job(pg, job);
-        job = next;
+    for (int i = 0; i < LINKS; i++) {
+        struct job *job = link_take(pg->links[i]);
+        count += job ? take_job(pg, job) : 0;
     }
-    if (pg->jobs_under_way == 0)
-        flush(e);
+    flush(e);
     return count;
 }
 
@@ -343,13 +365,21 @@ static struct engine_queue *each_queue(struct engine *e, size_t *at)
 
 static enum status health(struct engine *e, struct buf *detail)
 {
-    return link_healthy(pg_of(e)->link, detail) ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE;
+    struct pg *pg = pg_of(e);
+    for (int i = 0; i < LINKS; i++) {
+        buf_clear(detail);
+        if (!link_healthy(pg->links[i], detail))
+            return STATUS_ENGINE_UNAVAILABLE;
+    }
+    return STATUS_OK;
 }
 
 static void free_shard(struct pg *pg)
 {
-    if (pg->link)
-        link_close(pg->link);
+    for (int i = 0; i < LINKS; i++) {
+        if (pg->links[i])
+            link_close(pg->links[i]);
+    }
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at)); at = 0) {
         pg_queue_retire(q);
@@ -400,11 +430,14 @@ static struct pg *shard_new(struct pg_shared *shared, uint32_t index, struct buf
     pg->shared = shared;
     pg->shard = index;
     pg->due_ms = INT64_MAX;
-    pg->link = link_open(pg, error);
-    if (pg->link)
-        return pg;
-    free(pg);
-    return NULL;
+    for (int i = 0; i < LINKS; i++) {
+        pg->links[i] = link_open(pg, error);
+        if (!pg->links[i]) {
+            free_shard(pg);
+            return NULL;
+        }
+    }
+    return pg;
 }
 
 /* Before the shards run: the queues that are there, and what is in them. */
@@ -412,9 +445,9 @@ static enum status load(struct pg *pg, struct buf *error)
 {
     struct job *job = job_new((struct instant){0});
     calls_queues(job);
-    link_put(pg->link, job);
+    link_put(pg->links[0], job);
     struct job *done;
-    while (!(done = link_take(pg->link)))
+    while (!(done = link_take(pg->links[0])))
         uv_sleep(1);
     assert(done == job);
     enum status status = job->fate == JOB_DONE ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE;
