@@ -246,7 +246,7 @@ static void get_shape(struct reader *r, struct message *m)
         m->dedup_len > DEDUP_KEY_MAX)
         r->ok = false;
     if (r->ok && expire_ms != 0)
-        queue_expiry_set(NULL, m, expire_ms);
+        message_set_expiry(m, expire_ms);
 }
 
 static void get_body(struct reader *r, struct message *m)

@@ -162,7 +162,7 @@ static struct message *read_message(const struct row *row, struct instant now)
     if (has(row, COLUMN_STATE))
         m->state = (uint8_t)state_of(row->result, row->at, row->columns->at[COLUMN_STATE]);
     if (has(row, COLUMN_EXPIRE))
-        queue_expiry_set(NULL, m, int_of(row, COLUMN_EXPIRE));
+        message_set_expiry(m, int_of(row, COLUMN_EXPIRE));
     read_body(row, m);
     read_delivery(row, m, now);
     return m;
