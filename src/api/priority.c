@@ -57,9 +57,10 @@ static bool move_keep(struct call *c, struct move *m)
         m->actor = (struct http_slice){c->token->name, strlen(c->token->name)};
     buf_put(&c->text, m->actor.data, m->actor.len);
     buf_put(&c->text, m->reason.data, m->reason.len);
-    note->actor = c->text.data;
+    const char *text = buf_cstr(&c->text); /* not NULL when both are empty */
+    note->actor = text;
     note->actor_len = (uint16_t)m->actor.len;
-    note->reason = c->text.data + m->actor.len;
+    note->reason = text + m->actor.len;
     note->reason_len = (uint16_t)m->reason.len;
     return true;
 }
