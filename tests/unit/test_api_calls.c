@@ -24,7 +24,8 @@ static struct {
     char type[64];
     int status;
     unsigned hangups;
-    bool hold; /* claims park */
+    bool hold;   /* claims park */
+    bool vanish; /* what got another priority is gone before anyone looks */
     struct request *parked;
     struct request *queue[8]; /* submitted, not done: done never fires inside submit */
     unsigned queued;
@@ -37,13 +38,18 @@ static void op_done(struct engine_op *op)
     (void)op;
 }
 
+static void submit(struct engine_op *op)
+{
+    engine_submit(t.engine, op, clock_now());
+    engine_flush(t.engine);
+    engine_poll(t.engine);
+}
+
 static void run(struct request *r, struct engine_queue *q)
 {
     r->op.queue = q;
     r->op.done = op_done;
-    engine_submit(t.engine, &r->op, clock_now());
-    engine_flush(t.engine);
-    engine_poll(t.engine);
+    submit(&r->op);
     r->status = r->op.status;
 }
 
@@ -61,9 +67,7 @@ static void configure(struct request *r, struct engine_queue *q)
     struct engine_op op = {.verb = ENGINE_QUEUE_SET, .queue = q, .done = op_done};
     op.set.name = r->queue;
     op.set.config = &config;
-    engine_submit(t.engine, &op, clock_now());
-    engine_flush(t.engine);
-    engine_poll(t.engine);
+    submit(&op);
     r->status = op.status;
 }
 
@@ -100,6 +104,14 @@ static void show(struct request *r, const struct engine_queue *q)
     r->show_queue(r, &facts);
 }
 
+static void purge(struct engine_queue *q)
+{
+    struct engine_op op = {.verb = ENGINE_PURGE, .queue = q, .done = op_done};
+    op.bulk.max = 1000;
+    op.bulk.before_seq = UINT64_MAX;
+    submit(&op);
+}
+
 static void move(struct request *r, struct engine_queue *q)
 {
     int rank = levels_resolve(&q->config, &r->priority);
@@ -110,6 +122,8 @@ static void move(struct request *r, struct engine_queue *q)
     r->op.verb = ENGINE_MOVE;
     r->op.move.slot = q->config.levels[rank].slot;
     run(r, q);
+    if (t.vanish)
+        purge(q);
 }
 
 /* What a broker finds out is not looked at here: how it is asked for and told is. */
@@ -474,6 +488,17 @@ static void a_priority_is_changed_and_a_place_explained(void **state)
     assert_non_null(strstr(buf_cstr(&t.body), "\"estimated_start\":null"));
 }
 
+static void a_message_that_is_gone_after_its_change_is_not_found(void **state)
+{
+    char target[160];
+    (void)state;
+    t.vanish = true;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":1}"), 201);
+    path_of(target, text("message_id"), "/priority");
+    ask(VERB_POST, target, "{\"priority\":7}");
+    problem_is(404, "message-not-found", NULL);
+}
+
 static void many_priorities_are_changed_by_a_filter(void **state)
 {
     (void)state;
@@ -633,6 +658,7 @@ int main(void)
         TEST(a_batch_tells_each_message_its_own),
         TEST(an_export_is_continued_by_its_cursor),
         TEST(a_priority_is_changed_and_a_place_explained),
+        TEST(a_message_that_is_gone_after_its_change_is_not_found),
         TEST(many_priorities_are_changed_by_a_filter),
         TEST(queues_are_made_changed_listed_and_shown),
         TEST(what_is_refused_says_why),
