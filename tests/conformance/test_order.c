@@ -225,15 +225,13 @@ static void what_comes_back_with_a_delay_takes_a_new_place(void **state)
 static void a_small_step_of_the_wall_clock_keeps_arrival_order(void **state)
 {
     (void)state;
-    if (!own_clocks())
-        return;
+    if (!own_clocks() || d.restarts_always) /* a restart forgets what smooths it */
+        skip();
     make(1);
     put(Q, "a", 0);
     jump_wall(-400);
-    if (!d.restarts_always) {
-        put(Q, "b", 0);
-        assert_drains_as(Q, "a b");
-    }
+    put(Q, "b", 0);
+    assert_drains_as(Q, "a b");
 }
 
 static void a_message_is_shown_whole(void **state)
