@@ -1,10 +1,9 @@
-#define _GNU_SOURCE /* nftw */
 #include "base/mem.h"
 #include "engine/local/frame.h"
 #include "engine/local/wal.h"
+#include "folder.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -19,7 +18,7 @@
 #define BLOCK   4096
 #define SEGMENT (16 * BLOCK)
 
-static char dir[64];
+static char dir[FOLDER_PATH_MAX];
 static struct wal *wal;
 static struct buf error;
 
@@ -30,18 +29,10 @@ static struct {
     bool wrong; /* a record that nobody wrote */
 } seen;
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 static int setup(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, sizeof(dir), "%s/triage-wal-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    folder_make(dir);
     return 0;
 }
 
@@ -58,7 +49,7 @@ static int teardown(void **state)
     buf_fini(&error);
     free(seen.numbers);
     memset(&seen, 0, sizeof(seen));
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(dir);
     return 0;
 }
 
