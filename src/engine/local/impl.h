@@ -7,7 +7,7 @@
  *   commit.c   the thread that makes groups durable
  *   store.c    RocksDB: opening and reading; store_write.c writes, through the log
  *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start
- *   record.c   bytes
+ *   record.c   bytes: of messages; record_queue.c of queues, key.c of keys
  *
  * A message's record is written once, when it is put, and deleted once. It is hot
  * when the message stays in memory from then on, and cold when it joined a tail. A
