@@ -4,7 +4,7 @@
  *   calls.c     a group into calls of the SQL functions: which ops share one
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
- *   answers.c   their answers, back into ops
+ *   answers.c   their answers, back into ops; rows.c has the rows that are messages
  *   config.c    a queue's configuration as JSON
  *   link.c      the thread that runs transactions on a connection
  *   listen.c    the thread that hears what other processes did
