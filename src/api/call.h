@@ -117,6 +117,7 @@ call_handler server_home, server_health, server_ready, server_info, server_opena
 
 void messages_put_result(struct call *c, const struct put_item *item); /* appends to c->out */
 void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE with a receipt */
+void lookup_show(struct call *c); /* in finish: answers with the message as it is now */
 
 /* Fetches a listing in steps; each message is encoded by op.visit. finish is called at the end,
  * with request.op.list.more telling whether anything is left. */

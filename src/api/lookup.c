@@ -16,18 +16,28 @@ static void get_visit(struct engine_op *op, const struct engine_queue *q, const 
 
 static void get_finish(struct call *c)
 {
-    if (c->out.len > 0)
-        call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
-    else
-        call_refuse_as(c, STATUS_MESSAGE_NOT_FOUND, NULL, NULL);
+    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
 }
 
-void lookup_get(struct call *c)
+static void ask(struct call *c)
 {
     c->request.op.verb = ENGINE_GET;
     c->request.op.visit = get_visit;
     c->request.op.one.id = c->id;
+}
+
+void lookup_get(struct call *c)
+{
+    ask(c);
     call_submit(c, REQUEST_GET, get_finish);
+}
+
+void lookup_show(struct call *c)
+{
+    ask(c);
+    c->request.kind = REQUEST_GET;
+    c->finish = get_finish;
+    call_again(c);
 }
 
 static void cancel_finish(struct call *c)

@@ -57,27 +57,15 @@ static bool move_keep(struct call *c, struct move *m)
         m->actor = (struct http_slice){c->token->name, strlen(c->token->name)};
     buf_put(&c->text, m->actor.data, m->actor.len);
     buf_put(&c->text, m->reason.data, m->reason.len);
-    note->actor = c->text.data;
+    const char *text = buf_cstr(&c->text); /* not NULL when both are empty */
+    note->actor = text;
     note->actor_len = (uint16_t)m->actor.len;
-    note->reason = c->text.data + m->actor.len;
+    note->reason = text + m->actor.len;
     note->reason_len = (uint16_t)m->reason.len;
     return true;
 }
 
 /* One message: answered with the message as it is now. */
-
-static void show_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
-                       struct instant now)
-{
-    struct call *c = call_of_op(op);
-    buf_clear(&c->out);
-    encode_message(&c->out, q, m, now);
-}
-
-static void show_finish(struct call *c)
-{
-    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
-}
 
 static void one_finish(struct call *c)
 {
@@ -92,12 +80,7 @@ static void one_finish(struct call *c)
         call_refuse_as(c, m->item.status, NULL, NULL);
         return;
     }
-    c->request.kind = REQUEST_GET;
-    c->request.op.verb = ENGINE_GET;
-    c->request.op.visit = show_visit;
-    c->request.op.one.id = c->id;
-    c->finish = show_finish;
-    call_again(c);
+    lookup_show(c);
 }
 
 void priority_set(struct call *c)

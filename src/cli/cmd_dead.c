@@ -4,6 +4,7 @@
 #include "cli/list.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "cli/simple.h"
 
 #include <stdio.h>
 
@@ -39,19 +40,7 @@ static int dead_show(int argc, char **argv, const struct cli *cli)
                                   NULL,
                                   2,
                                   2};
-    struct operands ops;
-    int status = args_parse(&spec, argc, argv, &ops);
-    if (status != ARGS_GO)
-        return status;
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s/dead/%s", ops.items[0], ops.items[1]);
-    status = call_run(&c, "GET", NULL);
-    if (status == CLI_DONE)
-        out_answer(&c, cli);
-    call_fini(&c);
-    return status;
+    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s/dead/%s");
 }
 
 static void put_number(struct buf *json, const char *name, int64_t value)

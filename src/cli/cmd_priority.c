@@ -3,6 +3,7 @@
 #include "cli/client.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "cli/simple.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,17 +135,5 @@ int cmd_position(int argc, char **argv, const struct cli *cli)
         NULL,
         2,
         2};
-    struct operands ops;
-    struct call c;
-    int status = args_parse(&spec, argc, argv, &ops);
-    if (status != ARGS_GO)
-        return status;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s/messages/%s/position", ops.items[0], ops.items[1]);
-    status = call_run(&c, "GET", NULL);
-    if (status == CLI_DONE)
-        out_answer(&c, cli);
-    call_fini(&c);
-    return status;
+    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s/messages/%s/position");
 }

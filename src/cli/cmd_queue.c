@@ -5,37 +5,12 @@
 #include "cli/list.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "cli/simple.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #define CONFIG_TOKENS_MAX 10000
-
-/* The simplest kind of command: one queue, one request, its answer. */
-static int call_queue(const struct cli *cli, const char *method, const char *queue,
-                      const char *action, const char *query_name)
-{
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s", queue);
-    call_path(&c, action);
-    if (query_name != NULL)
-        call_query(&c, query_name, "true");
-    int status = call_run(&c, method, NULL);
-    if (status == CLI_DONE)
-        out_answer(&c, cli);
-    call_fini(&c);
-    return status;
-}
-
-static int run_simple(const struct arg_spec *spec, int argc, char **argv, const struct cli *cli,
-                      const char *method, const char *action)
-{
-    struct operands ops;
-    int status = args_parse(spec, argc, argv, &ops);
-    return status == ARGS_GO ? call_queue(cli, method, ops.items[0], action, NULL) : status;
-}
 
 int cmd_stats(int argc, char **argv, const struct cli *cli)
 {
@@ -46,7 +21,7 @@ int cmd_stats(int argc, char **argv, const struct cli *cli)
                                   NULL,
                                   1,
                                   1};
-    return run_simple(&spec, argc, argv, cli, "GET", "/stats");
+    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s/stats");
 }
 
 static int queue_get(int argc, char **argv, const struct cli *cli)
@@ -58,7 +33,7 @@ static int queue_get(int argc, char **argv, const struct cli *cli)
                                   NULL,
                                   1,
                                   1};
-    return run_simple(&spec, argc, argv, cli, "GET", "");
+    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s");
 }
 
 static int queue_pause(int argc, char **argv, const struct cli *cli)
@@ -70,14 +45,14 @@ static int queue_pause(int argc, char **argv, const struct cli *cli)
         NULL,
         1,
         1};
-    return run_simple(&spec, argc, argv, cli, "POST", "/pause");
+    return simple_run(&spec, argc, argv, cli, "POST", "/v1/queues/%s/pause");
 }
 
 static int queue_resume(int argc, char **argv, const struct cli *cli)
 {
     const struct arg_spec spec = {
         "queue resume QUEUE", "Ends a pause.", "  triage queue resume mail\n", NULL, 1, 1};
-    return run_simple(&spec, argc, argv, cli, "POST", "/resume");
+    return simple_run(&spec, argc, argv, cli, "POST", "/v1/queues/%s/resume");
 }
 
 static int queue_purge(int argc, char **argv, const struct cli *cli)
@@ -100,7 +75,7 @@ static int queue_purge(int argc, char **argv, const struct cli *cli)
         return status;
     if (!yes && !cli_confirm("Drop all waiting messages of %s?", ops.items[0]))
         return CLI_REFUSED;
-    return call_queue(cli, "POST", ops.items[0], "/purge", NULL);
+    return simple_send(cli, "POST", "/v1/queues/%s/purge", &ops);
 }
 
 static int queue_delete(int argc, char **argv, const struct cli *cli)
@@ -124,7 +99,7 @@ static int queue_delete(int argc, char **argv, const struct cli *cli)
         return status;
     if (!yes && !force && !cli_confirm("Delete the queue %s?", ops.items[0]))
         return CLI_REFUSED;
-    return call_queue(cli, "DELETE", ops.items[0], "", force ? "force" : NULL);
+    return simple_send(cli, "DELETE", force ? "/v1/queues/%s?force=true" : "/v1/queues/%s", &ops);
 }
 
 static bool config_file(struct jsontree *config, struct json_doc *doc, const char *path)

@@ -1,6 +1,7 @@
 #include "core/message.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,6 +146,31 @@ void message_free(struct message *m)
     free(m->expiry);
     free(m->body);
     free(m);
+}
+
+struct delivery *message_delivery(struct message *m)
+{
+    if (!m->delivery)
+        m->delivery = mem_zalloc(sizeof(*m->delivery));
+    return m->delivery;
+}
+
+void message_set_reason(struct message *m, const char *reason, uint32_t len)
+{
+    struct delivery *d = message_delivery(m);
+    free(d->reason);
+    d->reason = len > 0 ? mem_dup(reason, len) : NULL;
+    d->reason_len = len;
+}
+
+void message_set_expiry(struct message *m, int64_t expire_ms)
+{
+    assert(!m->expiry);
+    m->expiry = mem_alloc(sizeof(*m->expiry) + order_node_extra(message_seq(m)));
+    *m->expiry = (struct expiry){.message = m};
+    m->expiry->node.key = expire_ms;
+    m->expiry->node.tie = message_seq(m);
+    m->expiry->node.height = 0;
 }
 
 struct message_id message_identity(const struct message *m, uint32_t queue)

@@ -141,6 +141,12 @@ void draft_fini(struct draft *d);
 struct message *message_new(uint64_t seq); /* zeroed, with links for its seq */
 void message_free(struct message *m);
 
+struct delivery *message_delivery(struct message *m); /* made when missing */
+/* Why the last attempt failed, or why it ended; copied. */
+void message_set_reason(struct message *m, const char *reason, uint32_t len);
+/* Gives a message that has none a time to live, up to this wall time. */
+void message_set_expiry(struct message *m, int64_t expire_ms);
+
 struct message_id message_identity(const struct message *m, uint32_t queue);
 size_t message_memory(const struct message *m); /* bytes of memory it takes */
 

@@ -1,9 +1,13 @@
 /* Private to the core: the moves behind a queue's verbs.
  *
- *   queue.c  places, verbs, what ends a message
- *   lane.c   lanes with a tail: what is in memory and what is counted
- *   sweep.c  what time does
- *   dedup.c  keys */
+ *   queue.c     places, and the one function that moves a message between them
+ *   put.c       a draft becomes a message
+ *   lease.c     heads of lanes, leases on them, and their receipts
+ *   end.c       what ends a message, and what brings a dead one back
+ *   escalate.c  from one level to another
+ *   lane.c      lanes with a tail: what is in memory and what is counted
+ *   sweep.c     what time does
+ *   dedup.c     keys */
 #ifndef TRIAGE_CORE_MOVES_H
 #define TRIAGE_CORE_MOVES_H
 
@@ -17,6 +21,13 @@ void queue_touch(struct queue *q, struct message *m);
 
 /* Adds `by` (1 or -1) to whatever counts messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);
+
+/* Into the messages that can be found, and out of them; m->state says whether it is a dead one. */
+void queue_enlist(struct queue *q, struct message *m);
+void queue_delist(struct queue *q, struct message *m);
+
+/* To DONE, EXPIRED, CANCELLED or DEAD. The caller has lost it: what is not kept is freed. */
+void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now);
 
 /* Its time to live has passed: EXPIRED, or DEAD. The message is gone. */
 void queue_expire(struct queue *q, struct message *m, struct instant now);

@@ -208,9 +208,6 @@ bool lane_has_tail(const struct lane *l);
 bool lane_head_known(const struct lane *l);           /* no refill is needed to claim from it */
 struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
 
-void queue_expiry_set(struct queue *q, struct message *m, int64_t expire_ms);
-struct delivery *message_delivery(struct message *m); /* made when missing */
-
 struct dedup_entry {
     struct dedup_hit hit;
     bool dropped; /* by a change the store has not seen committed */

@@ -113,7 +113,8 @@ enum engine_verb {
     /* How many ready messages stand before each place of count.items. Cheap however many there are,
      * and so perhaps an estimate. */
     ENGINE_COUNT,
-    /* one.id in any state, also DEAD, and DONE while history is kept; visit shows it. */
+    /* one.id in any state, also DEAD, and DONE while history is kept; visit shows it, or
+     * MESSAGE_NOT_FOUND. */
     ENGINE_GET,
     /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count
      * says how many, bulk.more whether to ask again. */

@@ -566,13 +566,26 @@ uint32_t list_all(const char *q, uint32_t page)
     return d.shown_count;
 }
 
+static void put_payloads(struct buf *out)
+{
+    for (uint32_t i = 0; i < d.shown_count; i++)
+        buf_printf(out, "%s%s", out->len ? " " : "", d.shown[i].payload);
+}
+
+void assert_claims(const char *q, struct plan *p, const char *payloads)
+{
+    struct buf got = {0};
+    claim_plan(q, p, -1);
+    put_payloads(&got);
+    assert_string_equal(buf_cstr(&got), payloads);
+    buf_fini(&got);
+}
+
 void assert_drains_as(const char *q, const char *payloads)
 {
     struct buf got = {0};
-    while (claim(q, 3) > 0) {
-        for (uint32_t i = 0; i < d.shown_count; i++)
-            buf_printf(&got, "%s%s", got.len ? " " : "", d.shown[i].payload);
-    }
+    while (claim(q, 3) > 0)
+        put_payloads(&got);
     assert_string_equal(buf_cstr(&got), payloads);
     buf_fini(&got);
 }

@@ -110,7 +110,8 @@ uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id
                    uint32_t id_count, uint32_t max, int slot);
 uint32_t list_all(const char *q, uint32_t page); /* all of it, in d.shown; each once */
 
-/* Claims everything by the policy and compares the payloads, joined by blanks. */
+/* Claims by a plan, or everything by the policy, and compares the payloads, joined by blanks. */
+void assert_claims(const char *q, struct plan *p, const char *payloads);
 void assert_drains_as(const char *q, const char *payloads);
 
 #endif

@@ -1,9 +1,7 @@
-#define _GNU_SOURCE /* nftw */
 #include "conformance/rig.h"
 #include "base/mem.h"
 
 #include <assert.h>
-#include <ftw.h>
 #include <libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,28 +89,17 @@ void rig_init(struct rig *r, const char *kind, enum durability durability, uint6
         r->options.postgres = getenv("TRIAGE_TEST_POSTGRES");
         empty_database(r->options.postgres);
     } else if (strcmp(kind, "memory") != 0) {
-        const char *base = getenv("TMPDIR");
-        snprintf(r->dir, sizeof(r->dir), "%s/triage-test-XXXXXX", base ? base : "/tmp");
-        if (!mkdtemp(r->dir)) {
-            perror(r->dir);
-            abort();
-        }
+        folder_make(r->dir);
         r->options.data_dir = r->dir;
     }
     open_engine(r);
-}
-
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
 }
 
 void rig_fini(struct rig *r)
 {
     engine_close(&r->engine, 1);
     if (r->dir[0])
-        nftw(r->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        folder_remove(r->dir);
     pthread_cond_destroy(&r->woken);
     pthread_mutex_destroy(&r->lock);
 }

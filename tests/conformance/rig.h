@@ -6,6 +6,7 @@
 #define TRIAGE_TESTS_RIG_H
 
 #include "engine/engine.h"
+#include "folder.h"
 
 #include <pthread.h>
 
@@ -16,7 +17,7 @@ struct rig {
     struct engine *engine; /* NULL while closed */
     bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */
-    char dir[64];          /* owned folder of an engine that keeps files; empty: none */
+    char dir[FOLDER_PATH_MAX]; /* owned folder of an engine that keeps files; empty: none */
 
     /* How the engine's own threads get attention. */
     pthread_mutex_t lock;

@@ -120,16 +120,6 @@ static struct plan plan_of(uint32_t want, uint32_t steps, ...)
     return p;
 }
 
-static void assert_claims(struct plan *p, const char *payloads)
-{
-    struct buf got = {0};
-    claim_plan(Q, p, -1);
-    for (uint32_t i = 0; i < d.shown_count; i++)
-        buf_printf(&got, "%s%s", i ? " " : "", d.shown[i].payload);
-    assert_string_equal(buf_cstr(&got), payloads);
-    buf_fini(&got);
-}
-
 static void a_plan_is_followed_step_by_step(void **state)
 {
     (void)state;
@@ -139,15 +129,15 @@ static void a_plan_is_followed_step_by_step(void **state)
             put(Q, (char[]){(char)('a' + rank), (char)('0' + i), '\0'}, rank);
     }
     struct plan p = plan_of(5, 4, 2, 1, 0, 2, 2, 1, 1, 9);
-    assert_claims(&p, "c0 a0 a1 c1 b0");
+    assert_claims(Q, &p, "c0 a0 a1 c1 b0");
     p = plan_of(2, 1, 1, 1);
-    assert_claims(&p, "b1");
+    assert_claims(Q, &p, "b1");
     p = plan_of(9, 2, 0, 9, 2, 1);
-    assert_claims(&p, "a2 a3 c2");
+    assert_claims(Q, &p, "a2 a3 c2");
     p = plan_of(3, 0);
-    assert_claims(&p, "");
+    assert_claims(Q, &p, "");
     p = plan_of(3, 1, 0, 3);
-    assert_claims(&p, "");
+    assert_claims(Q, &p, "");
 }
 
 static void a_plan_may_leave_urgent_levels_alone(void **state)
@@ -157,7 +147,7 @@ static void a_plan_may_leave_urgent_levels_alone(void **state)
     put(Q, "high", 0);
     put(Q, "low", 2);
     struct plan p = plan_of(10, 2, 1, 10, 2, 10);
-    assert_claims(&p, "low");
+    assert_claims(Q, &p, "low");
     assert_int_equal(view(Q)->ready, 1);
 }
 
@@ -225,15 +215,13 @@ static void what_comes_back_with_a_delay_takes_a_new_place(void **state)
 static void a_small_step_of_the_wall_clock_keeps_arrival_order(void **state)
 {
     (void)state;
-    if (!own_clocks())
-        return;
+    if (!own_clocks() || d.restarts_always) /* a restart forgets what smooths it */
+        skip();
     make(1);
     put(Q, "a", 0);
     jump_wall(-400);
-    if (!d.restarts_always) {
-        put(Q, "b", 0);
-        assert_drains_as(Q, "a b");
-    }
+    put(Q, "b", 0);
+    assert_drains_as(Q, "a b");
 }
 
 static void a_message_is_shown_whole(void **state)

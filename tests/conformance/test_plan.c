@@ -31,16 +31,6 @@ static struct plan merge(uint32_t want, uint32_t lanes)
     return p;
 }
 
-static void assert_claims(struct plan *p, const char *payloads)
-{
-    struct buf got = {0};
-    claim_plan(Q, p, -1);
-    for (uint32_t i = 0; i < d.shown_count; i++)
-        buf_printf(&got, "%s%s", i ? " " : "", d.shown[i].payload);
-    assert_string_equal(buf_cstr(&got), payloads);
-    buf_fini(&got);
-}
-
 /* a0 b0 a1 b1 …: levels in turns, ten milliseconds apart. */
 static void put_in_turns(int levels, int each)
 {
@@ -58,10 +48,10 @@ static void a_step_takes_the_oldest_of_its_lanes(void **state)
     make();
     put_in_turns(3, 3);
     struct plan p = merge(5, 3);
-    assert_claims(&p, "a0 b0 c0 a1 b1");
+    assert_claims(Q, &p, "a0 b0 c0 a1 b1");
     assert_int_equal(p.steps[0].found, 5);
     p = merge(9, 2);
-    assert_claims(&p, "a2 b2");
+    assert_claims(Q, &p, "a2 b2");
     assert_int_equal(p.steps[0].found, 2);
 }
 
@@ -73,7 +63,7 @@ static void the_same_time_is_decided_by_arrival(void **state)
     for (int i = 0; i < 6; i++)
         put(Q, (char[]){(char)('1' + i), '\0'}, ranks[i]);
     struct plan p = merge(6, 3);
-    assert_claims(&p, "1 2 3 4 5 6");
+    assert_claims(Q, &p, "1 2 3 4 5 6");
 }
 
 static void a_lane_ends_at_its_cutoff(void **state)
@@ -84,12 +74,12 @@ static void a_lane_ends_at_its_cutoff(void **state)
     put_in_turns(2, 4); /* at 0 10 20 … */
     struct plan p = merge(9, 2);
     p.lanes[1].until_ms = start_ms + 30; /* b0 and b1, the latter to the millisecond */
-    assert_claims(&p, "a0 b0 a1 b1 a2 a3");
+    assert_claims(Q, &p, "a0 b0 a1 b1 a2 a3");
     p = merge(9, 2);
     p.lanes[1].until_ms = start_ms + 49;
-    assert_claims(&p, "");
+    assert_claims(Q, &p, "");
     p.lanes[1].until_ms = start_ms + 50;
-    assert_claims(&p, "b2");
+    assert_claims(Q, &p, "b2");
 }
 
 /* A bias makes a level younger than it is. */
@@ -100,11 +90,11 @@ static void lanes_are_compared_with_their_bias(void **state)
     put_in_turns(2, 3);
     struct plan p = merge(9, 2);
     p.lanes[0].bias_ms = 25;
-    assert_claims(&p, "b0 a0 b1 a1 b2 a2");
+    assert_claims(Q, &p, "b0 a0 b1 a1 b2 a2");
     put_in_turns(2, 2);
     p = merge(9, 2);
     p.lanes[0].bias_ms = 10; /* at the same place: by arrival */
-    assert_claims(&p, "a0 b0 a1 b1");
+    assert_claims(Q, &p, "a0 b0 a1 b1");
 }
 
 static void room_is_per_level_and_shared_by_the_steps(void **state)
@@ -119,7 +109,7 @@ static void room_is_per_level_and_shared_by_the_steps(void **state)
     p.steps[0].max = 3;
     p.steps[1] = p.steps[0];
     p.steps[1].max = 9;
-    assert_claims(&p, "a0 c0 c1 c2 c3");
+    assert_claims(Q, &p, "a0 c0 c1 c2 c3");
     assert_int_equal(p.steps[0].found, 3);
     assert_int_equal(p.steps[1].found, 2);
     assert_int_equal(lane(0)->leased, 1);
@@ -137,7 +127,7 @@ static void steps_say_what_they_found_up_to_the_sum(void **state)
     p.steps[0] = (struct plan_step){.max = 3, .first_lane = 0, .lane_count = 1, .found = 77};
     p.steps[1] = (struct plan_step){.max = 9, .first_lane = 1, .lane_count = 1, .found = 77};
     p.steps[2] = (struct plan_step){.max = 9, .first_lane = 0, .lane_count = 2, .found = 77};
-    assert_claims(&p, "a0 a1 a2 b0 b1");
+    assert_claims(Q, &p, "a0 a1 a2 b0 b1");
     assert_int_equal(p.steps[0].found, 3);
     assert_int_equal(p.steps[1].found, 2);
     assert_int_equal(p.steps[2].found, 0);

@@ -14,12 +14,20 @@ def raw(server):
     connection.close()
 
 
+def enqueue_bytes(queue, payload, **headers):
+    body = json.dumps({"payload": payload}).encode()
+    return request_bytes("POST", queue.path + "/messages", body,
+                         {"Content-Type": "application/json", **headers})
+
+
+def claim_bytes(queue, wait_seconds):
+    return request_bytes("POST", queue.path + "/messages/claim",
+                         json.dumps({"wait_seconds": wait_seconds}).encode())
+
+
 def test_a_hundred_pipelined_requests_are_answered_in_order(raw, queue):
-    requests = b"".join(
-        request_bytes("POST", queue.path + "/messages", json.dumps({"payload": str(n)}).encode(),
-                      {"Content-Type": "application/json", "X-Request-Id": f"number-{n}"})
-        for n in range(100))
-    raw.send(requests)
+    raw.send(b"".join(enqueue_bytes(queue, str(n), **{"X-Request-Id": f"number-{n}"})
+                      for n in range(100)))
     for number in range(100):
         answer = raw.answer()
         assert answer.status == 201
@@ -29,7 +37,7 @@ def test_a_hundred_pipelined_requests_are_answered_in_order(raw, queue):
 
 def test_a_slow_answer_holds_back_the_quick_ones_behind_it(raw, queue):
     queue.configure()
-    raw.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":30}')
+    raw.send(claim_bytes(queue, 30)
              + request_bytes("GET", "/healthz", headers={"X-Request-Id": "behind"}))
     until(lambda: queue.stats()["waiting_consumers"] == 1)
     queue.put("now")
@@ -38,10 +46,8 @@ def test_a_slow_answer_holds_back_the_quick_ones_behind_it(raw, queue):
 
 
 def test_expect_100_continue(raw, queue):
-    body = b'{"payload":"patient"}'
-    head = request_bytes("POST", queue.path + "/messages", body,
-                         {"Content-Type": "application/json", "Expect": "100-continue"})
-    raw.send(head[:-len(body)])
+    head, end, body = enqueue_bytes(queue, "patient", Expect="100-continue").partition(b"\r\n\r\n")
+    raw.send(head + end)
     assert raw.answer().status == 100
     raw.send(body)
     assert raw.answer().status == 201
@@ -115,15 +121,13 @@ def test_connection_close_is_honoured(raw):
 
 
 def test_a_request_may_come_byte_by_byte(raw, queue):
-    for byte in request_bytes("POST", queue.path + "/messages", b'{"payload":"slow"}',
-                              {"Content-Type": "application/json"}):
+    for byte in enqueue_bytes(queue, "slow"):
         raw.send(bytes([byte]))
     assert raw.answer().status == 201
 
 
 def test_a_client_that_closes_its_sending_half_still_gets_its_answer(raw, queue):
-    raw.send(request_bytes("POST", queue.path + "/messages", b'{"payload":"bye"}',
-                           {"Content-Type": "application/json"}))
+    raw.send(enqueue_bytes(queue, "bye"))
     raw.half_close()
     assert raw.answer().status == 201
     assert raw.at_end()
@@ -133,52 +137,57 @@ POST = b"POST /v1/queues/smuggled/messages HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 
-@pytest.mark.parametrize("request_head", [
-    pytest.param(POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", id="CL+TE"),
-    pytest.param(POST + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", id="two lengths"),
-    pytest.param(POST + b"Content-Length: 3, 3\r\n\r\nabc", id="a list of lengths"),
-    pytest.param(POST + b"Content-Length: +3\r\n\r\nabc", id="signed length"),
-    pytest.param(POST + b"Content-Length: 0x3\r\n\r\nabc", id="hexadecimal length"),
-    pytest.param(POST + b"Content-Length: -1\r\n\r\n", id="negative length"),
-    pytest.param(POST + b"Content-Length: 99999999999999999999\r\n\r\n", id="overflowing length"),
-    pytest.param(POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n", id="two codings"),
-    pytest.param(POST + b"Transfer-Encoding: identity\r\n\r\n", id="unknown coding"),
-    pytest.param(POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n", id="coding after a tab"),
-    pytest.param(GET + b"A: b\r\n folded\r\n\r\n", id="folded line"),
-    pytest.param(b" " + GET + b"\r\n", id="leading space"),
-    pytest.param(b"GET /healthz HTTP/1.1\nHost: x\n\n", id="bare line feeds"),
-    pytest.param(GET + b"A: b\nC: d\r\n\r\n", id="one bare line feed"),
-    pytest.param(GET + b"A: b\rC: d\r\n\r\n", id="bare carriage return"),
-    pytest.param(GET + b"A : b\r\n\r\n", id="space before the colon"),
-    pytest.param(GET + b": b\r\n\r\n", id="header without a name"),
-    pytest.param(GET + b"no colon\r\n\r\n", id="header without a colon"),
-    pytest.param(GET + b"A: b\x00c\r\n\r\n", id="NUL in a value"),
-    pytest.param(GET + b"A\x00: b\r\n\r\n", id="NUL in a name"),
-    pytest.param(b"GET /heal\x00thz HTTP/1.1\r\nHost: x\r\n\r\n", id="NUL in the path"),
-    pytest.param(b"GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n", id="two spaces"),
-    pytest.param(b"GET /healthz\r\nHost: x\r\n\r\n", id="no version"),
-    pytest.param(b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n", id="HTTP/2"),
-    pytest.param(b"GET /healthz HTTP/1.1\r\n\r\n", id="no Host"),
-    pytest.param(GET + b"Host: y\r\n\r\n", id="two hosts"),
-    pytest.param(b"get /healthz HTTP/1.1\r\nHost: x\r\n\r\n", id="method in lower case"),
-    pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01", id="TLS"),
-    pytest.param(b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n", id="relative path"),
-    pytest.param(b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", id="overlong path"),
-])
-def test_malformed_heads_are_refused_and_end_the_connection(raw, request_head):
-    raw.send(request_head)
+MALFORMED = {
+    "CL+TE": POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two lengths": POST + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+    "a list of lengths": POST + b"Content-Length: 3, 3\r\n\r\nabc",
+    "signed length": POST + b"Content-Length: +3\r\n\r\nabc",
+    "hexadecimal length": POST + b"Content-Length: 0x3\r\n\r\nabc",
+    "negative length": POST + b"Content-Length: -1\r\n\r\n",
+    "overflowing length": POST + b"Content-Length: 99999999999999999999\r\n\r\n",
+    "two codings": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n",
+    "unknown coding": POST + b"Transfer-Encoding: identity\r\n\r\n",
+    "coding after a tab": POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n",
+    "folded line": GET + b"A: b\r\n folded\r\n\r\n",
+    "leading space": b" " + GET + b"\r\n",
+    "bare line feeds": b"GET /healthz HTTP/1.1\nHost: x\n\n",
+    "one bare line feed": GET + b"A: b\nC: d\r\n\r\n",
+    "bare carriage return": GET + b"A: b\rC: d\r\n\r\n",
+    "space before the colon": GET + b"A : b\r\n\r\n",
+    "header without a name": GET + b": b\r\n\r\n",
+    "header without a colon": GET + b"no colon\r\n\r\n",
+    "NUL in a value": GET + b"A: b\x00c\r\n\r\n",
+    "NUL in a name": GET + b"A\x00: b\r\n\r\n",
+    "NUL in the path": b"GET /heal\x00thz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "two spaces": b"GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "no version": b"GET /healthz\r\nHost: x\r\n\r\n",
+    "HTTP/2": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
+    "no Host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "two hosts": GET + b"Host: y\r\n\r\n",
+    "method in lower case": b"get /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    "relative path": b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "overlong path": b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_heads_are_refused_and_end_the_connection(raw, head):
+    raw.send(head)
     assert raw.answer().refusal == (400, "malformed-request")
     assert raw.at_end()
 
 
-@pytest.mark.parametrize("request_head", [
-    pytest.param(GET + b"A: " + b"b" * 20000 + b"\r\n\r\n", id="one long header"),
-    pytest.param(GET + b"".join(b"H%d: x\r\n" % i for i in range(200)) + b"\r\n",
-                 id="many headers"),
-    pytest.param(b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", id="endless path"),
-])
-def test_heads_that_are_too_large_are_refused(raw, request_head):
-    raw.send(request_head)
+TOO_LARGE = {
+    "one long header": GET + b"A: " + b"b" * 20000 + b"\r\n\r\n",
+    "many headers": GET + b"".join(b"H%d: x\r\n" % i for i in range(200)) + b"\r\n",
+    "endless path": b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_heads_that_are_too_large_are_refused(raw, head):
+    raw.send(head)
     assert raw.answer().refusal == (431, "headers-too-large")
     assert raw.at_end()
 
@@ -186,19 +195,23 @@ def test_heads_that_are_too_large_are_refused(raw, request_head):
 def test_what_follows_a_malformed_request_is_never_run(raw, queue):
     queue.configure()
     raw.send(POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-             + request_bytes("POST", queue.path + "/messages", b'{"payload":"smuggled"}'))
+             + enqueue_bytes(queue, "smuggled"))
     assert raw.answer().status == 400
     assert raw.at_end()
     assert queue.stats()["totals"]["enqueued"] == 0
 
 
+def wait_and_hang_up(server, queue):
+    leaver = Connection(server.address)
+    leaver.send(claim_bytes(queue, 60))
+    until(lambda: queue.stats()["waiting_consumers"] == 1)
+    leaver.close()
+
+
 def test_a_consumer_that_hangs_up_while_waiting_leaves_the_message_unharmed(server, queue):
     queue.configure()
     for _ in range(5):
-        leaver = Connection(server.address)
-        leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        until(lambda: queue.stats()["waiting_consumers"] == 1)
-        leaver.close()
+        wait_and_hang_up(server, queue)
         until(lambda: queue.stats()["waiting_consumers"] == 0)
     queue.put("x")
     message = queue.take_one(wait_seconds=30)
@@ -210,10 +223,7 @@ def test_a_hangup_that_races_with_the_message_does_not_lose_it(server, queue):
     gets nothing before the lease of the one who left, which then was a real delivery."""
     queue.configure(visibility_timeout_seconds=1)
     for number in range(20):
-        leaver = Connection(server.address)
-        leaver.send(request_bytes("POST", queue.path + "/messages/claim", b'{"wait_seconds":60}'))
-        until(lambda: queue.stats()["waiting_consumers"] == 1)
-        leaver.close()
+        wait_and_hang_up(server, queue)
         queue.put(str(number))
         message = queue.take_one(wait_seconds=30)
         assert message["payload"] == str(number)

@@ -153,6 +153,15 @@ def log_segment(server):
     return newest, bytes_of
 
 
+def killed_with_three(start):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "in the middle", "the last one"]:
+        queue.put(payload)
+    server.kill()
+    return server, *log_segment(server)
+
+
 def overwrite(path, offset, data):
     with open(path, "r+b") as file:
         file.seek(offset)
@@ -160,12 +169,7 @@ def overwrite(path, offset, data):
 
 
 def test_damage_in_the_log_is_refused_and_named(start):
-    server = start()
-    queue = server.queue("q")
-    for payload in ["first", "in the middle", "the last one"]:
-        queue.put(payload)
-    server.kill()
-    path, data = log_segment(server)
+    server, path, data = killed_with_three(start)
     place = data.index(b"in the middle")
     overwrite(path, place, b"IN")
     status, log = server.start_refused()
@@ -175,12 +179,7 @@ def test_damage_in_the_log_is_refused_and_named(start):
 
 
 def test_a_torn_write_at_the_end_of_the_log_is_cut_off(start):
-    server = start()
-    queue = server.queue("q")
-    for payload in ["first", "in the middle", "the last one"]:
-        queue.put(payload)
-    server.kill()
-    path, data = log_segment(server)
+    server, path, data = killed_with_three(start)
     overwrite(path, data.index(b"the last one"), bytes(4096))
     server.start().queue("q").put("again")
     server.restart()

@@ -1,307 +1,9 @@
-/* The handlers, from request to answer, on a broker of a few lines: it has the memory engine, no
- * threads and no waiting. */
-#include "api/api.h"
+/* The handlers, from request to answer. */
 #include "api/auth.h"
-#include "base/clock.h"
-#include "base/json.h"
-#include "broker/broker.h"
-#include "engine/memory.h"
+#include "unit/api_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-static struct {
-    struct engine *engine;
-    struct api *api;
-    struct json_doc doc; /* the answer's body */
-    struct buf body;
-    char headers[200];
-    char type[64];
-    int status;
-    unsigned hangups;
-    bool hold; /* claims park */
-    struct request *parked;
-    struct request *queue[8]; /* submitted, not done: done never fires inside submit */
-    unsigned queued;
-} t;
-
-/* The broker. */
-
-static void op_done(struct engine_op *op)
-{
-    (void)op;
-}
-
-static void run(struct request *r, struct engine_queue *q)
-{
-    r->op.queue = q;
-    r->op.done = op_done;
-    engine_submit(t.engine, &r->op, clock_now());
-    engine_flush(t.engine);
-    engine_poll(t.engine);
-    r->status = r->op.status;
-}
-
-static void configure(struct request *r, struct engine_queue *q)
-{
-    struct queue_config config;
-    if (q)
-        config = q->config;
-    else
-        assert_true(levels_profile("levels", &config));
-    r->status = r->configure ? r->configure(r, &config, !q) : STATUS_OK;
-    if (r->status != STATUS_OK)
-        return;
-    r->created = !q;
-    struct engine_op op = {.verb = ENGINE_QUEUE_SET, .queue = q, .done = op_done};
-    op.set.name = r->queue;
-    op.set.config = &config;
-    engine_submit(t.engine, &op, clock_now());
-    engine_flush(t.engine);
-    engine_poll(t.engine);
-    r->status = op.status;
-}
-
-static void claim(struct request *r, struct engine_queue *q)
-{
-    struct policy policy;
-    struct plan plan;
-    policy_init(&policy, &q->config);
-    int rank = r->priority.kind == PRIORITY_DEFAULT ? q->config.level_count - 1
-                                                    : levels_resolve(&q->config, &r->priority);
-    if (rank < 0) {
-        r->status = STATUS_UNKNOWN_PRIORITY;
-        return;
-    }
-    policy_plan(&policy, &q->config, &q->view, rank, r->max, clock_now().wall_ms, &plan);
-    if (plan.step_count == 0)
-        return;
-    r->op.claim.plan = &plan;
-    run(r, q);
-}
-
-static void bulk(struct request *r, struct engine_queue *q)
-{
-    r->op.bulk.max = r->max ? r->max : 1000;
-    r->op.bulk.before_seq = UINT64_MAX;
-    r->op.bulk.slot = -1;
-    run(r, q);
-    r->count = r->op.bulk.count;
-}
-
-static void show(struct request *r, const struct engine_queue *q)
-{
-    struct queue_facts facts = {.queue = q, .oldest_ready_ms = -1};
-    r->show_queue(r, &facts);
-}
-
-static void move(struct request *r, struct engine_queue *q)
-{
-    int rank = levels_resolve(&q->config, &r->priority);
-    if (rank < 0) {
-        r->status = STATUS_UNKNOWN_PRIORITY;
-        return;
-    }
-    r->op.verb = ENGINE_MOVE;
-    r->op.move.slot = q->config.levels[rank].slot;
-    run(r, q);
-}
-
-/* What a broker finds out is not looked at here: how it is asked for and told is. */
-
-static void move_many(struct request *r)
-{
-    r->matched = r->filter->has_metadata ? 3 : 5;
-    r->count = r->dry_run ? 0 : r->op.move.note.actor_len;
-}
-
-static void explain(struct request *r, const struct engine_queue *q)
-{
-    *r->position = (struct position){.id = r->op.one.id,
-                                     .state = MESSAGE_READY,
-                                     .level = q->config.levels[4],
-                                     .effective = q->config.levels[3],
-                                     .ahead = 17,
-                                     .wait_for = WAIT_PAUSE | WAIT_LIMIT,
-                                     .claims_per_second = 2.5,
-                                     .start_ms = INT64_MAX};
-}
-
-static void serve(struct request *r)
-{
-    struct engine_queue *q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
-    size_t at = 0;
-    if (r->kind == REQUEST_CONFIGURE || (r->kind == REQUEST_PUT && !q))
-        configure(r, q);
-    if (r->kind == REQUEST_CONFIGURE || r->status != STATUS_OK)
-        return;
-    if (r->kind == REQUEST_QUEUES) {
-        while ((q = engine_queue_each(t.engine, &at)))
-            show(r, q);
-        return;
-    }
-    q = engine_queue_find(t.engine, r->queue, strlen(r->queue));
-    if (!q)
-        r->status = STATUS_QUEUE_NOT_FOUND;
-    else if (r->kind == REQUEST_QUEUE || r->kind == REQUEST_STATS)
-        show(r, q);
-    else if (r->kind == REQUEST_MOVE)
-        move(r, q);
-    else if (r->kind == REQUEST_MOVE_BULK)
-        move_many(r);
-    else if (r->kind == REQUEST_POSITION)
-        explain(r, q);
-    else if (r->kind == REQUEST_CLAIM)
-        claim(r, q);
-    else if (r->kind == REQUEST_PURGE || r->kind == REQUEST_REDRIVE || r->kind == REQUEST_DEAD_DROP)
-        bulk(r, q);
-    else if (r->kind != REQUEST_DELETE)
-        run(r, q);
-}
-
-void broker_submit(struct broker_port *port, struct request *r)
-{
-    (void)port;
-    assert_true(t.queued < 8);
-    t.queue[t.queued++] = r;
-}
-
-void broker_hangup(struct request *r)
-{
-    assert_ptr_equal(r, t.parked);
-    t.hangups++;
-}
-
-enum status broker_health(struct broker *b, struct buf *detail)
-{
-    (void)b;
-    (void)detail;
-    return STATUS_OK;
-}
-
-void broker_counters(struct broker *b, struct broker_counters *counters,
-                     struct engine_counters *engine)
-{
-    (void)b;
-    *counters = (struct broker_counters){.waiting = 3};
-    *engine = t.engine->counters;
-}
-
-static void broker_turn(void)
-{
-    while (t.queued > 0) {
-        struct request *r = t.queue[0];
-        memmove(t.queue, t.queue + 1, --t.queued * sizeof(t.queue[0]));
-        if (t.hold && r->kind == REQUEST_CLAIM) {
-            t.parked = r;
-            continue;
-        }
-        serve(r);
-        r->done(r);
-    }
-}
-
-/* The net. */
-
-void http_respond(struct http_request *req, int status, const char *content_type,
-                  const char *extra_headers, const void *body, size_t body_len)
-{
-    assert_int_equal(t.status, 0); /* one answer */
-    (void)req;
-    t.status = status;
-    snprintf(t.headers, sizeof(t.headers), "%s", extra_headers ? extra_headers : "");
-    snprintf(t.type, sizeof(t.type), "%s", content_type ? content_type : "");
-    buf_clear(&t.body);
-    buf_put(&t.body, body, body_len);
-}
-
-struct ask {
-    const char *type;
-    const char *receipt;
-    const char *authorization;
-};
-
-static int ask_as(struct http_request *req, const struct ask *ask, enum http_verb verb,
-                  const char *target, const char *body)
-{
-    const char *mark = strchr(target, '?');
-    *req = (struct http_request){
-        .verb = verb,
-        .path = target,
-        .path_len = mark ? (size_t)(mark - target) : strlen(target),
-        .query = mark ? mark + 1 : NULL,
-        .query_len = mark ? strlen(mark + 1) : 0,
-        .body = body && *body ? body : NULL,
-        .body_len = body ? strlen(body) : 0,
-    };
-    if (ask->type)
-        req->content_type = (struct http_slice){ask->type, strlen(ask->type)};
-    if (ask->receipt)
-        req->receipt = (struct http_slice){ask->receipt, strlen(ask->receipt)};
-    if (ask->authorization)
-        req->authorization = (struct http_slice){ask->authorization, strlen(ask->authorization)};
-    t.status = 0;
-    api_handle(req, t.api);
-    broker_turn();
-    if (strstr(t.type, "json") && t.status != 0 && t.body.len > 0 && !strstr(t.type, "ndjson"))
-        assert_true(json_parse(&t.doc, t.body.data, t.body.len, 100000));
-    return t.status;
-}
-
-static int ask(enum http_verb verb, const char *target, const char *body)
-{
-    struct http_request req;
-    return ask_as(&req, &(struct ask){0}, verb, target, body);
-}
-
-static const char *text(const char *key)
-{
-    static char copy[256];
-    const struct json_token *v = json_get(&t.doc, 0, key);
-    assert_non_null(v);
-    snprintf(copy, sizeof(copy), "%.*s", (int)v->len, v->str);
-    return copy;
-}
-
-static void problem_is(int status, const char *type, const char *field)
-{
-    char urn[64];
-    snprintf(urn, sizeof(urn), "urn:triage:%s", type);
-    assert_int_equal(t.status, status);
-    assert_string_equal(t.type, "application/problem+json");
-    assert_string_equal(text("type"), urn);
-    if (field)
-        assert_string_equal(text("field"), field);
-    assert_true(text("detail")[0] != '\0');
-}
-
-static int setup(void **state)
-{
-    struct engine_options engine = {.kind = "memory"};
-    struct api_options options = {.version = "1.2.3", .engine = "memory", .durability = "none"};
-    struct buf error = {0};
-    (void)state;
-    memset(&t, 0, sizeof(t));
-    json_init(&t.doc);
-    assert_int_equal(memory_open(&engine, 1, &t.engine, &error), STATUS_OK);
-    t.api = api_new(NULL, &options);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    api_free(t.api);
-    engine_close(&t.engine, 1);
-    json_fini(&t.doc);
-    buf_fini(&t.body);
-    return 0;
-}
+#include <string.h>
 
 /* One claimed message: its id and receipt. */
 static void claim_one(char id[64], char receipt[64])
@@ -474,6 +176,17 @@ static void a_priority_is_changed_and_a_place_explained(void **state)
     assert_non_null(strstr(buf_cstr(&t.body), "\"estimated_start\":null"));
 }
 
+static void a_message_that_is_gone_after_its_change_is_not_found(void **state)
+{
+    char target[160];
+    (void)state;
+    t.vanish = true;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":1}"), 201);
+    path_of(target, text("message_id"), "/priority");
+    ask(VERB_POST, target, "{\"priority\":7}");
+    problem_is(404, "message-not-found", NULL);
+}
+
 static void many_priorities_are_changed_by_a_filter(void **state)
 {
     (void)state;
@@ -626,13 +339,14 @@ static void tokens_and_draining_stand_before_the_handlers(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, api_setup, api_teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_message_goes_in_out_and_away),
         TEST(receipts_nack_release_and_extend),
         TEST(a_batch_tells_each_message_its_own),
         TEST(an_export_is_continued_by_its_cursor),
         TEST(a_priority_is_changed_and_a_place_explained),
+        TEST(a_message_that_is_gone_after_its_change_is_not_found),
         TEST(many_priorities_are_changed_by_a_filter),
         TEST(queues_are_made_changed_listed_and_shown),
         TEST(what_is_refused_says_why),

@@ -1,63 +1,5 @@
-#include "core/policy.h"
-#include "unit/toy.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static struct toy t;
-
-static int setup(void **state)
-{
-    (void)state;
-    toy_init(&t, "levels");
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    toy_fini(&t);
-    return 0;
-}
-
-static void start(const char *profile)
-{
-    toy_fini(&t);
-    toy_init(&t, profile);
-}
-
-static void start_custom(int level_count, enum policy_kind kind)
-{
-    toy_fini(&t);
-    toy_custom(&t, level_count);
-    t.config.policy = kind;
-    toy_configured(&t);
-}
-
-static int lowest(void)
-{
-    return t.config.level_count - 1;
-}
-
-static void assert_counts(const uint64_t *have, const uint64_t *want)
-{
-    for (int rank = 0; rank < t.config.level_count; rank++)
-        assert_int_equal(have[rank], want[rank]);
-}
-
-/* Claims up to ten by one claim, and compares their ranks. */
-static void assert_ranks(uint32_t want, const char *ranks)
-{
-    struct toy_message out[10];
-    char have[11] = "";
-    uint32_t n = toy_claim(&t, lowest(), want, out);
-    for (uint32_t i = 0; i < n; i++)
-        have[i] = (char)('0' + out[i].rank);
-    assert_string_equal(have, ranks);
-}
+/* Which level a claim is served from: by rank, by weight, and within limits. */
+#include "unit/policy_rig.h"
 
 /* Strict */
 
@@ -95,7 +37,6 @@ static void less_urgent_ranks_are_left_alone(void **state)
 static void counts_beyond_any_batch_do_not_overflow_a_plan(void **state)
 {
     (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
     for (int k = 0; k < 2; k++) {
         t.config.policy = kinds[k];
         toy_configured(&t);
@@ -113,7 +54,6 @@ static void counts_beyond_any_batch_do_not_overflow_a_plan(void **state)
 static void sixteen_levels_that_age_fit_a_plan(void **state)
 {
     (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
     for (int k = 0; k < 2; k++) {
         start_custom(LEVEL_COUNT_MAX, kinds[k]);
         for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
@@ -134,40 +74,33 @@ static void sixteen_levels_that_age_fit_a_plan(void **state)
 
 /* Weighted */
 
-static const uint32_t batches[] = {1, 2, 3, 7, 10, 31, 64, 100};
-#define EACH(array, i) (size_t i = 0; i < sizeof(array) / sizeof((array)[0]); i++)
-
 static void tiers_share_by_sixteen_eight_four_two_one(void **state)
 {
     (void)state;
     static const uint64_t want[] = {16000, 8000, 4000, 2000, 1000};
-    for
-        EACH(batches, i)
-        {
-            uint64_t have[LEVEL_COUNT_MAX];
-            start("tiers");
-            for (int rank = 0; rank <= lowest(); rank++)
-                toy_fill(&t, rank, 16200);
-            assert_int_equal(policy_cycle(&t.policy, &t.config), 31);
-            toy_drain(&t, 31000, batches[i], have);
-            assert_counts(have, want);
-        }
+    for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+        uint64_t have[LEVEL_COUNT_MAX];
+        start("tiers");
+        for (int rank = 0; rank <= lowest(); rank++)
+            toy_fill(&t, rank, 16200);
+        assert_int_equal(policy_cycle(&t.policy, &t.config), 31);
+        toy_drain(&t, 31000, batches[i], have);
+        assert_counts(have, want);
+    }
 }
 
 static void environments_share_by_four_three_two_one(void **state)
 {
     (void)state;
     static const uint64_t want[] = {4000, 3000, 2000, 1000};
-    for
-        EACH(batches, i)
-        {
-            uint64_t have[LEVEL_COUNT_MAX];
-            start("environments");
-            for (int rank = 0; rank <= lowest(); rank++)
-                toy_fill(&t, rank, 4200);
-            toy_drain(&t, 10000, batches[i], have);
-            assert_counts(have, want);
-        }
+    for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+        uint64_t have[LEVEL_COUNT_MAX];
+        start("environments");
+        for (int rank = 0; rank <= lowest(); rank++)
+            toy_fill(&t, rank, 4200);
+        toy_drain(&t, 10000, batches[i], have);
+        assert_counts(have, want);
+    }
 }
 
 static void every_whole_cycle_is_exact_on_its_own(void **state)
@@ -207,24 +140,20 @@ static void an_empty_level_leaves_its_share_to_the_others(void **state)
     (void)state;
     static const uint64_t cycles[][5] = {
         {0, 8, 4, 2, 1}, {16, 0, 4, 2, 1}, {16, 8, 0, 2, 1}, {16, 8, 4, 2, 0}};
-    for
-        EACH(cycles, empty)
-        {
-        for
-            EACH(batches, i)
-            {
-                uint64_t have[LEVEL_COUNT_MAX], want[LEVEL_COUNT_MAX], cycle = 0;
-                start("tiers");
-                for (int rank = 0; rank <= lowest(); rank++) {
-                    want[rank] = cycles[empty][rank] * 100;
-                    cycle += cycles[empty][rank];
-                    if (want[rank] > 0)
-                        toy_fill(&t, rank, 3000);
-                }
-                toy_drain(&t, cycle * 100, batches[i], have);
-                assert_counts(have, want);
+    for (size_t empty = 0; empty < sizeof(cycles) / sizeof(cycles[0]); empty++) {
+        for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++) {
+            uint64_t have[LEVEL_COUNT_MAX], want[LEVEL_COUNT_MAX], cycle = 0;
+            start("tiers");
+            for (int rank = 0; rank <= lowest(); rank++) {
+                want[rank] = cycles[empty][rank] * 100;
+                cycle += cycles[empty][rank];
+                if (want[rank] > 0)
+                    toy_fill(&t, rank, 3000);
             }
+            toy_drain(&t, cycle * 100, batches[i], have);
+            assert_counts(have, want);
         }
+    }
 }
 
 static void weighted_is_never_idle(void **state)
@@ -314,7 +243,6 @@ static void a_new_configuration_starts_with_full_buckets(void **state)
 static void a_level_at_its_limit_is_passed_over(void **state)
 {
     (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
     for (int k = 0; k < 2; k++) {
         start_custom(3, kinds[k]);
         t.config.levels[0].max_in_flight = 2;
@@ -354,7 +282,6 @@ static void a_limit_below_what_is_in_flight_waits_for_it_to_end(void **state)
 static void a_queue_at_its_limit_gives_nothing(void **state)
 {
     (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
     for (int k = 0; k < 2; k++) {
         start_custom(2, kinds[k]);
         t.config.max_in_flight = 3;
@@ -368,215 +295,6 @@ static void a_queue_at_its_limit_gives_nothing(void **state)
         assert_int_equal(toy_claim(&t, lowest(), 10, NULL), 1);
     }
 }
-
-/* Aging */
-
-static void aging_steps_accumulate(void **state)
-{
-    (void)state;
-    start_custom(4, POLICY_STRICT);
-    t.config.levels[3].age_ms = 1000;
-    t.config.levels[2].age_ms = 500;
-    toy_configured(&t);
-    static const struct {
-        int64_t waited_ms;
-        const char *order; /* of what is put at each rank just now, and the old one of rank 3 */
-    } cases[] = {{999, "0123"}, {1000, "0132"}, {1499, "0132"}, {1500, "0312"}, {900000, "0312"}};
-    for
-        EACH(cases, i)
-        {
-            toy_put(&t, 3, TOY_NOW - cases[i].waited_ms);
-            for (int rank = 0; rank < 3; rank++)
-                toy_put(&t, rank, TOY_NOW);
-            assert_ranks(10, cases[i].order);
-        }
-}
-
-static void an_aged_message_uses_the_tokens_of_the_level_it_counts_as(void **state)
-{
-    (void)state;
-    start_custom(2, POLICY_WEIGHTED);
-    t.config.levels[0].weight = 3;
-    t.config.levels[1].age_ms = 1000;
-    toy_configured(&t);
-    for (int i = 0; i < 20; i++)
-        toy_put(&t, 1, TOY_NOW - 2000 + i);
-    toy_fill(&t, 0, 20);
-    /* They count as both: three of four go to the oldest of either, which are the aged ones. */
-    assert_ranks(4, "1111");
-    start_custom(2, POLICY_WEIGHTED);
-    t.config.levels[0].weight = 3;
-    t.config.levels[1].age_ms = 1000;
-    toy_configured(&t);
-    toy_put(&t, 1, TOY_NOW - 2000);
-    for (int i = 0; i < 20; i++)
-        toy_put(&t, 0, TOY_NOW - 3000);
-    toy_fill(&t, 1, 20);
-    assert_ranks(4, "0001");
-}
-
-/* However many are wanted, and however wrong the guess about what is behind the heads. */
-static void batches_of_aged_messages_are_full(void **state)
-{
-    (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
-    for (int k = 0; k < 2; k++) {
-        for
-            EACH(batches, i)
-            {
-                start("tiers");
-                t.config.policy = kinds[k];
-                toy_configured(&t);
-                for (int n = 0; n < 40; n++) {
-                    toy_put(&t, 4, TOY_NOW - (n % 7 ? 0 : 6000000));
-                    toy_put(&t, 3, TOY_NOW - (n % 5 ? 0 : 6000000));
-                    toy_put(&t, 1, TOY_NOW);
-                }
-                for (uint32_t left = 120, n; left > 0; left -= n) {
-                    n = toy_claim(&t, lowest(), batches[i], NULL);
-                    assert_int_equal(n, left < batches[i] ? left : batches[i]);
-                }
-            }
-    }
-}
-
-/* Promises */
-
-static void a_promise_goes_first_and_the_nearest_deadline_before_all(void **state)
-{
-    (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
-    for (int k = 0; k < 2; k++) {
-        start_custom(4, kinds[k]);
-        t.config.levels[2].max_wait_ms = 8000; /* urgent from 7000 on */
-        t.config.levels[3].max_wait_ms = 4000; /* from 3500 on */
-        toy_configured(&t);
-        toy_fill(&t, 0, 3);
-        toy_put(&t, 2, TOY_NOW - 6999);
-        toy_put(&t, 3, TOY_NOW - 3499);
-        assert_ranks(1, "0");
-        t.now_ms++;
-        /* Both are due: 1000 ms are left to the one, 500 to the other. */
-        assert_ranks(1, "3");
-        assert_ranks(1, "2");
-        assert_ranks(5, "00");
-    }
-}
-
-static void promises_cost_no_tokens(void **state)
-{
-    (void)state;
-    static const uint64_t want[] = {16, 8, 4, 2, 1};
-    start("tiers");
-    t.config.levels[2].max_wait_ms = 1000;
-    toy_configured(&t);
-    for (int i = 0; i < 50; i++)
-        toy_put(&t, 2, TOY_NOW - 5000);
-    uint64_t have[LEVEL_COUNT_MAX];
-    toy_drain(&t, 50, 9, have);
-    for (int rank = 0; rank <= lowest(); rank++)
-        toy_fill(&t, rank, 40);
-    toy_drain(&t, 31, 1, have);
-    assert_counts(have, want);
-}
-
-static void a_promised_message_is_not_counted_twice(void **state)
-{
-    (void)state;
-    static const enum policy_kind kinds[] = {POLICY_STRICT, POLICY_WEIGHTED};
-    for (int k = 0; k < 2; k++) {
-        start_custom(2, kinds[k]);
-        t.config.levels[0].max_wait_ms = 1000;
-        toy_configured(&t);
-        toy_put(&t, 0, TOY_NOW - 5000);
-        toy_fill(&t, 1, 5);
-        assert_ranks(3, "011");
-    }
-}
-
-static void a_promise_does_not_break_a_limit(void **state)
-{
-    (void)state;
-    start_custom(2, POLICY_STRICT);
-    t.config.levels[1].max_wait_ms = 1000;
-    t.config.levels[1].max_in_flight = 2;
-    toy_configured(&t);
-    for (int i = 0; i < 5; i++)
-        toy_put(&t, 1, TOY_NOW - 5000);
-    toy_fill(&t, 0, 1);
-    assert_ranks(5, "110");
-    assert_ranks(5, "");
-}
-
-/* No starvation */
-
-/* A day of one claim a second, with two CRITICAL messages coming for each; the longest wait of
- * each other level, by what the header promises: a message with k of its level before it is among
- * the next (⌈(k + 1) / quota⌉ + 1) cycles. */
-static void a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound(void **state)
-{
-    (void)state;
-    enum { DAY = 86400 };
-    static const int every[] = {0, 10, 20, 50, 60}; /* seconds between arrivals, by rank */
-    start("tiers");
-    uint64_t cycle = policy_cycle(&t.policy, &t.config), longest = 0, claimed[5] = {0};
-    static uint64_t due[DAY / 10 * 5]; /* by seq of the slow levels: claimed by then */
-    static int64_t arrived[DAY / 10 * 5];
-    static uint64_t index[3 * DAY + 10]; /* by seq */
-    uint64_t slow = 1;
-    for (uint64_t second = 0; second < DAY; second++, t.now_ms += 1000) {
-        toy_fill(&t, 0, 2);
-        for (int rank = 1; rank < 5; rank++) {
-            if (second % (uint64_t)every[rank] != 0)
-                continue;
-            uint64_t before = t.view.lanes[t.config.levels[rank].slot].ready;
-            uint64_t quota = t.policy.quota[rank];
-            index[toy_put(&t, rank, t.now_ms)] = slow;
-            due[slow] = second + ((before + quota) / quota + 1) * cycle;
-            arrived[slow++] = (int64_t)second;
-        }
-        struct toy_message m;
-        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
-        claimed[m.rank]++;
-        if (m.rank == 0)
-            continue;
-        assert_true(second <= due[index[m.seq]]);
-        if (m.rank == 4 && second - (uint64_t)arrived[index[m.seq]] > longest)
-            longest = second - (uint64_t)arrived[index[m.seq]];
-    }
-    assert_true(longest <= 2 * cycle);
-    for (int rank = 1; rank < 5; rank++) /* all that came was served, but for the last few */
-        assert_in_range(claimed[rank], DAY / every[rank] - 8, DAY / every[rank]);
-}
-
-/* Strict with aging: what has waited for all its steps goes before whatever came later than that
- * after it. */
-static void with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds(void **state)
-{
-    (void)state;
-    enum { STEPS_MS = 3 * 100000 };
-    start_custom(4, POLICY_STRICT);
-    for (int rank = 1; rank < 4; rank++)
-        t.config.levels[rank].age_ms = 100000;
-    toy_configured(&t);
-    int64_t last_ms[4] = {0};
-    for (int second = 0; second < 20000; second++, t.now_ms += 1000) {
-        toy_fill(&t, 0, second % 10 ? 1 : 2); /* a tenth more than is claimed */
-        if (second % 100 == 0)
-            toy_fill(&t, 3, 1);
-        struct toy_message m;
-        assert_int_equal(toy_claim(&t, lowest(), 1, &m), 1);
-        last_ms[m.rank] = m.ready_ms;
-        const struct lane_view *lane = &t.view.lanes[t.config.levels[3].slot];
-        if (m.rank == 0 && lane->ready > 0) {
-            bool due = t.now_ms - lane->head_ms >= STEPS_MS;
-            assert_true(!due || m.ready_ms <= lane->head_ms);
-        }
-    }
-    assert_true(last_ms[3] > 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
@@ -599,15 +317,6 @@ int main(void)
         TEST(a_level_at_its_limit_is_passed_over),
         TEST(a_limit_below_what_is_in_flight_waits_for_it_to_end),
         TEST(a_queue_at_its_limit_gives_nothing),
-        TEST(aging_steps_accumulate),
-        TEST(an_aged_message_uses_the_tokens_of_the_level_it_counts_as),
-        TEST(batches_of_aged_messages_are_full),
-        TEST(a_promise_goes_first_and_the_nearest_deadline_before_all),
-        TEST(promises_cost_no_tokens),
-        TEST(a_promised_message_is_not_counted_twice),
-        TEST(a_promise_does_not_break_a_limit),
-        TEST(a_flood_of_the_most_urgent_level_keeps_nobody_waiting_beyond_the_bound),
-        TEST(with_aging_a_flood_overtakes_for_no_longer_than_the_thresholds),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
 }

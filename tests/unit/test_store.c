@@ -1,8 +1,7 @@
 /* The store as a crash leaves it: a child writes and kills itself, the parent opens. */
-#define _GNU_SOURCE /* nftw */
 #include "engine/local/store.h"
+#include "folder.h"
 
-#include <ftw.h>
 #include <rocksdb/c.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,20 +16,9 @@
 
 #include <cmocka.h>
 
-static char dir[64];
+static char dir[FOLDER_PATH_MAX];
 static struct store *store;
 static struct buf error;
-
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 static char *path_of(const char *name)
 {
@@ -42,9 +30,7 @@ static char *path_of(const char *name)
 static int setup(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, sizeof(dir), "%s/triage-store-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    folder_make(dir);
     return 0;
 }
 
@@ -60,7 +46,7 @@ static int teardown(void **state)
     (void)state;
     close_store();
     buf_fini(&error);
-    remove_tree(dir);
+    folder_remove(dir);
     return 0;
 }
 
@@ -209,7 +195,7 @@ static void store_refuses_to_start_without_its_log(void **state)
 {
     (void)state;
     crash_after("put");
-    remove_tree(path_of("log"));
+    folder_remove(path_of("log"));
     assert_int_not_equal(open_store(), STATUS_OK);
     assert_non_null(strstr(buf_cstr(&error), "/log"));
 }
@@ -220,7 +206,7 @@ static void store_refuses_a_log_that_ends_before_the_tables(void **state)
     assert_int_equal(open_store(), STATUS_OK);
     assert_true(put_a_hundred());
     close_store(); /* everything is in tables */
-    remove_tree(path_of("log/000.wal"));
+    folder_remove(path_of("log/000.wal"));
     assert_int_equal(open_store(), STATUS_ENGINE_UNAVAILABLE);
 }
 
@@ -247,7 +233,7 @@ static void make_format_one(void)
     rocksdb_writeoptions_destroy(write);
     rocksdb_close(db);
     rocksdb_options_destroy(options);
-    remove_tree(path_of("log"));
+    folder_remove(path_of("log"));
     FILE *format = fopen(path_of("FORMAT"), "w");
     fputs("1\n", format);
     fclose(format);

@@ -1,10 +1,9 @@
-#define _GNU_SOURCE /* nftw */
 #include "base/mem.h"
 #include "engine/local/frame.h"
 #include "engine/local/wal.h"
+#include "folder.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -19,7 +18,7 @@
 #define BLOCK   4096
 #define SEGMENT (16 * BLOCK)
 
-static char dir[64];
+static char dir[FOLDER_PATH_MAX];
 static struct wal *wal;
 static struct buf error;
 
@@ -30,31 +29,34 @@ static struct {
     bool wrong; /* a record that nobody wrote */
 } seen;
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    return remove(path);
-}
-
 static int setup(void **state)
 {
     (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, sizeof(dir), "%s/triage-wal-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    folder_make(dir);
     return 0;
+}
+
+static void shut(void)
+{
+    wal_close(wal);
+    wal = NULL;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    wal_close(wal);
-    wal = NULL;
+    shut();
     buf_fini(&error);
     free(seen.numbers);
     memset(&seen, 0, sizeof(seen));
-    nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    folder_remove(dir);
     return 0;
+}
+
+static void start_over(void)
+{
+    teardown(NULL);
+    setup(NULL);
 }
 
 /* A record's bytes follow from its number and length, so that any other bytes show. */
@@ -88,8 +90,7 @@ static enum status on_record(void *ctx, uint64_t seq, const char *data, size_t l
 /* As after a crash: what the disk has is all there is. */
 static enum status reopen(void)
 {
-    wal_close(wal);
-    wal = NULL;
+    shut();
     buf_clear(&error);
     seen.count = 0;
     struct wal_options options = {.dir = dir, .segment_bytes = SEGMENT, .direct = true};
@@ -126,6 +127,12 @@ static void assert_seen(uint32_t from, uint32_t to)
     assert_int_equal(seen.count, to - from + 1);
     for (uint32_t i = 0; i < seen.count; i++)
         assert_int_equal(seen.numbers[i], from + i);
+}
+
+static void assert_reopens_with(uint32_t from, uint32_t to)
+{
+    assert_int_equal(reopen(), STATUS_OK);
+    assert_seen(from, to);
 }
 
 static char *path_of(const char *name)
@@ -184,6 +191,16 @@ static void fresh(uint32_t count)
         put(i, 100 + i);
 }
 
+/* Records 1 and 2; then 3, 4 and 5 with one write, of which a crash tore the first. */
+static void fresh_with_a_torn_write(void)
+{
+    fresh(2);
+    append(3, 60);
+    append(4, 60);
+    put(5, 60);
+    overwrite("000.wal", 3 * BLOCK, "????????????????", 16);
+}
+
 static void wal_gives_back_what_was_written_in_order(void **state)
 {
     (void)state;
@@ -196,10 +213,8 @@ static void wal_gives_back_what_was_written_in_order(void **state)
     append(count, 50); /* several records with one write */
     append(count + 1, 5000);
     put(count + 2, 50);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(0, count + 2);
-    assert_int_equal(reopen(), STATUS_OK); /* reading changes nothing */
-    assert_seen(0, count + 2);
+    assert_reopens_with(0, count + 2);
+    assert_reopens_with(0, count + 2); /* reading changes nothing */
 }
 
 static void wal_goes_on_after_a_restart(void **state)
@@ -207,8 +222,7 @@ static void wal_goes_on_after_a_restart(void **state)
     (void)state;
     fresh(3);
     for (uint32_t i = 4; i < 40; i++) {
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, i - 1);
+        assert_reopens_with(1, i - 1);
         start(1);
         put(i, 300);
     }
@@ -226,8 +240,7 @@ static void wal_cuts_a_torn_tail_at_every_byte(void **state)
 {
     (void)state;
     fresh(3);
-    wal_close(wal);
-    wal = NULL;
+    shut();
     struct buf whole = {0};
     load("000.wal", &whole);
     for (size_t len = 0; len <= 4 * BLOCK; len = next_place(len)) {
@@ -236,8 +249,7 @@ static void wal_cuts_a_torn_tail_at_every_byte(void **state)
         for (uint32_t n = 1; n <= 3; n++)
             complete += len >= n * BLOCK + FRAME_HEAD + 100 + n;
         store("000.wal", whole.data, len);
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, complete);
+        assert_reopens_with(1, complete);
     }
     buf_fini(&whole);
 }
@@ -253,15 +265,12 @@ static void wal_goes_on_after_a_torn_tail(void **state)
             tail[i] = (char)(i * i >> 3);
         size_t keep = kind == NOISE_AFTER_HALF_A_HEAD ? 40 : 0;
         overwrite("000.wal", 3 * BLOCK + keep, tail, sizeof(tail) - keep);
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, 2);
+        assert_reopens_with(1, 2);
         start(1);
         put(3, 77);
         put(4, 77);
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, 4);
-        teardown(NULL);
-        setup(NULL);
+        assert_reopens_with(1, 4);
+        start_over();
     }
 }
 
@@ -269,8 +278,7 @@ static void wal_never_serves_a_flipped_bit(void **state)
 {
     (void)state;
     fresh(4);
-    wal_close(wal);
-    wal = NULL;
+    shut();
     struct buf whole = {0};
     load("000.wal", &whole);
     for (size_t at = 0; at < 6 * BLOCK; at = next_place(at)) {
@@ -310,20 +318,13 @@ static void wal_names_the_place_of_damage(void **state)
 static void wal_drops_what_comes_after_a_torn_record_of_the_same_write(void **state)
 {
     (void)state;
-    fresh(2);
-    append(3, 60);
-    append(4, 60);
-    put(5, 60);
-    overwrite("000.wal", 3 * BLOCK, "????????????????", 16);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 2);
+    fresh_with_a_torn_write();
+    assert_reopens_with(1, 2);
     start(1);
     put(3, 61); /* takes the number of the lost one; those behind that must not come back */
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 3);
+    assert_reopens_with(1, 3);
     start(1);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 3);
+    assert_reopens_with(1, 3);
 }
 
 static void wal_drops_a_record_without_its_end(void **state)
@@ -339,12 +340,10 @@ static void wal_drops_a_record_without_its_end(void **state)
     char zeros[BLOCK] = {0};
     for (size_t at = 0; at < SEGMENT; at += BLOCK)
         overwrite(name, at, zeros, BLOCK);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 2);
+    assert_reopens_with(1, 2);
     start(1);
     put(3, 50);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 3);
+    assert_reopens_with(1, 3);
 }
 
 static void wal_uses_segments_again(void **state)
@@ -374,10 +373,8 @@ static void wal_keeps_what_the_disk_does_not_know_to_be_needless(void **state)
     (void)state;
     fresh(40);
     wal_release(wal, 41);
-    wal_close(wal); /* before any frame told so */
-    wal = NULL;
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 40);
+    shut(); /* before any frame told so */
+    assert_reopens_with(1, 40);
 }
 
 static void wal_reuses_nothing_before_the_disk_knows(void **state)
@@ -393,8 +390,7 @@ static void wal_reuses_nothing_before_the_disk_knows(void **state)
     char zeros[BLOCK] = {0};
     overwrite("003.wal", 0, zeros, BLOCK); /* the crash tears the new segment's start */
     overwrite("003.wal", BLOCK, zeros, BLOCK);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, full);
+    assert_reopens_with(1, full);
 }
 
 /* Records that a crash cut off stay in the file until it is used again, and then have just the
@@ -402,11 +398,7 @@ static void wal_reuses_nothing_before_the_disk_knows(void **state)
 static void wal_never_takes_an_older_life_of_a_file_for_its_own(void **state)
 {
     (void)state;
-    fresh(2);
-    append(3, 60);
-    append(4, 60);
-    put(5, 60);
-    overwrite("000.wal", 3 * BLOCK, "????????????????", 16);
+    fresh_with_a_torn_write();
     assert_int_equal(reopen(), STATUS_OK);
     start(1);
     put(3, 61);
@@ -431,8 +423,7 @@ static void wal_removes_more_than_enough(void **state)
         wal_prepare(wal);
     assert_true(file_count() < 20);
     put(502, 50);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(501, 502);
+    assert_reopens_with(501, 502);
 }
 
 static void wal_refuses_when_a_segment_is_missing(void **state)
@@ -447,8 +438,7 @@ static void wal_refuses_when_a_segment_is_missing(void **state)
         enum status status = reopen();
         /* Who takes away the last leaves a log that ends earlier; the tables would tell. */
         assert_int_equal(status, gone == 3 ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE);
-        teardown(NULL);
-        setup(NULL);
+        start_over();
     }
 }
 
@@ -463,12 +453,10 @@ static void wal_does_not_care_for_names_and_leaves_other_files_alone(void **stat
     rename(from, path_of("900.wal"));
     strcpy(from, path_of("001.wal"));
     rename(from, path_of("000.wal"));
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 50);
+    assert_reopens_with(1, 50);
     start(1);
     put(51, 50);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 51);
+    assert_reopens_with(1, 51);
     assert_int_equal(access(path_of("notes.txt"), F_OK), 0);
 }
 
@@ -496,10 +484,8 @@ static void wal_starts_on_what_a_crash_in_its_first_moments_left(void **state)
         assert_int_equal(seen.count, 0);
         start(1);
         put(1, 50);
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, 1);
-        teardown(NULL);
-        setup(NULL);
+        assert_reopens_with(1, 1);
+        start_over();
     }
 }
 
@@ -509,41 +495,36 @@ static void wal_survives_crashes_while_it_starts(void **state)
     (void)state;
     fresh(30);
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(reopen(), STATUS_OK);
-        assert_seen(1, 30);
+        assert_reopens_with(1, 30);
         start(1);
     }
     put(31, 100);
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(1, 31);
+    assert_reopens_with(1, 31);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(wal_gives_back_what_was_written_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_goes_on_after_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_cuts_a_torn_tail_at_every_byte, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_goes_on_after_a_torn_tail, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_never_serves_a_flipped_bit, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_names_the_place_of_damage, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_drops_what_comes_after_a_torn_record_of_the_same_write,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_drops_a_record_without_its_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_uses_segments_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_keeps_what_the_disk_does_not_know_to_be_needless, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(wal_reuses_nothing_before_the_disk_knows, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_never_takes_an_older_life_of_a_file_for_its_own, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(wal_removes_more_than_enough, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_refuses_when_a_segment_is_missing, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_does_not_care_for_names_and_leaves_other_files_alone,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_refuses_a_segment_that_is_there_twice, setup, teardown),
-        cmocka_unit_test_setup_teardown(wal_starts_on_what_a_crash_in_its_first_moments_left, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(wal_survives_crashes_while_it_starts, setup, teardown),
+        TEST(wal_gives_back_what_was_written_in_order),
+        TEST(wal_goes_on_after_a_restart),
+        TEST(wal_cuts_a_torn_tail_at_every_byte),
+        TEST(wal_goes_on_after_a_torn_tail),
+        TEST(wal_never_serves_a_flipped_bit),
+        TEST(wal_names_the_place_of_damage),
+        TEST(wal_drops_what_comes_after_a_torn_record_of_the_same_write),
+        TEST(wal_drops_a_record_without_its_end),
+        TEST(wal_uses_segments_again),
+        TEST(wal_keeps_what_the_disk_does_not_know_to_be_needless),
+        TEST(wal_reuses_nothing_before_the_disk_knows),
+        TEST(wal_never_takes_an_older_life_of_a_file_for_its_own),
+        TEST(wal_removes_more_than_enough),
+        TEST(wal_refuses_when_a_segment_is_missing),
+        TEST(wal_does_not_care_for_names_and_leaves_other_files_alone),
+        TEST(wal_refuses_a_segment_that_is_there_twice),
+        TEST(wal_starts_on_what_a_crash_in_its_first_moments_left),
+        TEST(wal_survives_crashes_while_it_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,14 @@
  *
  *   local.c    the engine: queues come and go; submit, flush, poll
  *   journal.c  what is written for each move of a message; the open group
- *   tail.c     messages that are only in the store: refill, recall, spill, sweep
+ *   tail.c     messages that are only in the store, on their way there and back
+ *   guest.c    … and those that are brought in for one op
+ *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
  *   store.c    RocksDB: opening and reading; store_write.c writes, through the log
  *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start
- *   record.c   bytes
+ *   record.c   bytes: of messages; record_queue.c of queues, key.c of keys
  *
  * A message's record is written once, when it is put, and deleted once. It is hot
  * when the message stays in memory from then on, and cold when it joined a tail. A
@@ -111,6 +113,7 @@ void journal_release(struct local *l, uint64_t group); /* it is committed */
 void journal_release_dedup(struct local_queue *lq, uint64_t group);
 void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);
+struct local *local_behind(struct queue *q);
 struct message_id local_id(const struct queue *q, const struct message *m);
 void journal_pend(struct local_queue *lq);
 void journal_delete_hot(struct local *l, struct queue *q, const struct message *m);
@@ -131,14 +134,27 @@ void tail_spill(struct queue *q, uint8_t slot);
 void tail_refill(struct queue *q, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
 uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms);
-void tail_recall(struct queue *q, const struct message_id *id);
+bool tail_bring(struct queue *q, const struct message_id *id); /* one of it; false: not there */
 void tail_body(struct queue *q, struct message *m);
-void tail_dismiss_guests(struct local_queue *lq);
-void tail_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
-void tail_list(struct local_queue *lq, struct engine_op *op, struct instant now);
-void tail_purge(struct local_queue *lq, struct engine_op *op, struct instant now);
-void tail_expire(struct resident_queue *rq, uint32_t max, struct instant now);
-void tail_expiry_start(struct local_queue *lq); /* finds when the first one expires */
+void tail_take_in(struct queue *q, struct message *m, struct instant now); /* m was decoded */
+bool tail_in_memory(struct queue *q, uint64_t seq);
+/* Where a walk through cold messages stands: the key, and the record, which is the caller's. What
+ * does not decode is damage: false, or NULL. */
+bool tail_iter_id(struct queue *q, const struct store_iter *it, struct message_id *id);
+struct message *tail_iter_message(struct queue *q, const struct store_iter *it,
+                                  const struct message_id *id);
+void tail_iter_end(struct local *l, struct store_iter *it);
+
+/* guest.c */
+void guest_recall(struct queue *q, const struct message_id *id);
+void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
+void guests_dismiss(struct local_queue *lq); /* after the op */
+
+/* walk.c */
+void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now);
+void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now);
+void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now);
+void walk_expiry_start(struct local_queue *lq); /* finds when the first one expires */
 
 /* recover.c */
 MUST_USE enum status local_recover(struct local *shards[], uint32_t shard_count, struct instant now,

@@ -13,6 +13,11 @@ struct local_queue *local_queue_of(struct queue *q)
     return q->store;
 }
 
+struct local *local_behind(struct queue *q)
+{
+    return local_queue_of(q)->local;
+}
+
 struct message_id local_id(const struct queue *q, const struct message *m)
 {
     return message_identity(m, q->id);
@@ -463,7 +468,7 @@ const struct queue_backing local_backing = {
     .ended = ended,
     .revived = revived,
     .body = tail_body,
-    .recall = tail_recall,
+    .recall = guest_recall,
     .refill = tail_refill,
     .tail_due = tail_due,
     .dedup_find = dedup_find_cold,

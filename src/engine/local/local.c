@@ -128,20 +128,20 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
         return;
     case ENGINE_LIST:
         op->status = STATUS_OK;
-        tail_list(lq, op, now);
+        walk_list(lq, op, now);
         break;
     case ENGINE_PURGE:
         op->status = STATUS_OK;
-        tail_purge(lq, op, now);
+        walk_purge(lq, op, now);
         break;
     case ENGINE_DEAD_LIST:
-        tail_stage_dead(lq, op->list.after.seq + 1, op->list.limit + 1);
+        guests_stage_dead(lq, op->list.after.seq + 1, op->list.limit + 1);
         resident_apply(&l->r, op, now);
         break;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         if (op->bulk.id_count == 0)
-            tail_stage_dead(lq, 0, op->bulk.max + 1);
+            guests_stage_dead(lq, 0, op->bulk.max + 1);
         resident_apply(&l->r, op, now);
         break;
     default:
@@ -150,7 +150,7 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
             lq->changed = true; /* what was deduplicated shows only in the totals */
     }
     if (lq) {
-        tail_dismiss_guests(lq);
+        guests_dismiss(lq);
         tail_top_up(lq->rq, now);
         resident_touch(lq->rq);
     }
@@ -160,7 +160,7 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
 static void before_sweep(struct resident_queue *rq, uint32_t max, struct instant now)
 {
     local_queue_of(&rq->core)->local->present = rq;
-    tail_expire(rq, max, now);
+    walk_expire(rq, max, now);
 }
 
 static void after_sweep(struct resident_queue *rq, struct instant now)

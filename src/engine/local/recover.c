@@ -187,7 +187,7 @@ static bool finish_queues(struct recovery *r)
     uint64_t id = 0;
     for (struct loading *q; (q = seqmap_next(&r->queues, id, &id)); id++) {
         ok = ok && load_cold_states(r, q);
-        tail_expiry_start(q->lq);
+        walk_expiry_start(q->lq);
         if (ok)
             tail_top_up(q->lq->rq, r->now);
         resident_touch(q->lq->rq);

@@ -1,9 +1,8 @@
 /* The answers of the SQL functions, back into the ops that asked. */
-#include "base/mem.h"
 #include "engine/postgres/impl.h"
+#include "engine/postgres/rows.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 static enum status status_of(const PGresult *r, int row, int column)
@@ -20,162 +19,6 @@ static enum status status_of(const PGresult *r, int row, int column)
             return known[i];
     }
     return STATUS_ENGINE_UNAVAILABLE;
-}
-
-static enum message_state state_of(const PGresult *r, int row, int column)
-{
-    for (int state = MESSAGE_NEW; state < MESSAGE_STATE_COUNT; state++) {
-        if (cell_is(r, row, column, message_state_name((enum message_state)state)))
-            return (enum message_state)state;
-    }
-    return MESSAGE_NEW;
-}
-
-/* Messages */
-
-/* The columns by name: functions may come to give more. */
-enum column {
-    COLUMN_STATE,
-    COLUMN_SEQ,
-    COLUMN_SLOT,
-    COLUMN_READY,
-    COLUMN_BORN_SLOT,
-    COLUMN_BORN,
-    COLUMN_ENQUEUED,
-    COLUMN_EXPIRE,
-    COLUMN_ATTEMPTS,
-    COLUMN_KIND,
-    COLUMN_PAYLOAD,
-    COLUMN_METADATA,
-    COLUMN_KEY,
-    COLUMN_REASON,
-    COLUMN_RECEIPT,
-    COLUMN_UNTIL,
-    COLUMN_LEASE,
-    COLUMN_ENDED,
-    COLUMN_ESCALATED,
-    COLUMN_ESCALATED_FROM,
-    COLUMN_ESCALATED_BY,
-    COLUMN_ESCALATED_WHY,
-    COLUMN_COUNT
-};
-
-struct columns {
-    int at[COLUMN_COUNT]; /* -1: not there */
-};
-
-static struct columns columns_of(const PGresult *r)
-{
-    static const char *const names[COLUMN_COUNT] = {
-        "state",        "seq",           "slot",      "ready_ms",     "born_slot",
-        "born_ms",      "enqueued_ms",   "expire_ms", "attempts",     "kind",
-        "payload",      "metadata",      "dedup_key", "reason",       "receipt",
-        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms", "escalated_from",
-        "escalated_by", "escalated_why",
-    };
-    struct columns c;
-    for (int i = 0; i < COLUMN_COUNT; i++)
-        c.at[i] = PQfnumber(r, names[i]);
-    return c;
-}
-
-struct row {
-    const PGresult *result;
-    const struct columns *columns;
-    int at;
-};
-
-static bool has(const struct row *row, enum column c)
-{
-    return row->columns->at[c] >= 0 && !cell_null(row->result, row->at, row->columns->at[c]);
-}
-
-static int64_t int_of(const struct row *row, enum column c)
-{
-    return has(row, c) ? cell_int(row->result, row->at, row->columns->at[c]) : 0;
-}
-
-static const char *bytes_of(const struct row *row, enum column c, size_t *len)
-{
-    *len = 0;
-    return has(row, c) ? cell_bytes(row->result, row->at, row->columns->at[c], len) : "";
-}
-
-static void read_body(const struct row *row, struct message *m)
-{
-    size_t payload_len, metadata_len, key_len;
-    const char *payload = bytes_of(row, COLUMN_PAYLOAD, &payload_len);
-    const char *metadata = bytes_of(row, COLUMN_METADATA, &metadata_len);
-    const char *key = bytes_of(row, COLUMN_KEY, &key_len);
-    m->body = mem_alloc(payload_len + metadata_len + key_len + 1);
-    memcpy(m->body, payload, payload_len);
-    memcpy(m->body + payload_len, metadata, metadata_len);
-    memcpy(m->body + payload_len + metadata_len, key, key_len);
-    m->payload_len = (uint32_t)payload_len;
-    m->metadata_len = (uint16_t)metadata_len;
-    m->dedup_len = (uint16_t)key_len;
-    m->kind = (uint8_t)int_of(row, COLUMN_KIND);
-}
-
-static void read_escalation(const struct row *row, struct delivery *d)
-{
-    if (!has(row, COLUMN_ESCALATED))
-        return;
-    size_t by_len, why_len;
-    const char *by = bytes_of(row, COLUMN_ESCALATED_BY, &by_len);
-    const char *why = bytes_of(row, COLUMN_ESCALATED_WHY, &why_len);
-    d->escalation = mem_alloc(sizeof(*d->escalation) + by_len + why_len);
-    d->escalation->at_ms = int_of(row, COLUMN_ESCALATED);
-    d->escalation->from_slot = (uint8_t)int_of(row, COLUMN_ESCALATED_FROM);
-    d->escalation->actor_len = (uint16_t)by_len;
-    d->escalation->reason_len = (uint16_t)why_len;
-    memcpy(d->escalation->text, by, by_len);
-    memcpy(d->escalation->text + by_len, why, why_len);
-}
-
-static void read_delivery(const struct row *row, struct message *m, struct instant now)
-{
-    struct delivery *d = message_delivery(m);
-    size_t len;
-    const char *receipt = bytes_of(row, COLUMN_RECEIPT, &len);
-    if (len == RECEIPT_BYTES)
-        memcpy(d->receipt, receipt, len);
-    const char *reason = bytes_of(row, COLUMN_REASON, &len);
-    d->reason = len > 0 ? mem_dup(reason, len) : NULL;
-    d->reason_len = (uint32_t)len;
-    d->lease_ms = int_of(row, COLUMN_LEASE);
-    d->lease_until_ms = now.mono_ms + int_of(row, COLUMN_UNTIL) - now.wall_ms;
-    d->died_ms = int_of(row, COLUMN_ENDED);
-    read_escalation(row, d);
-}
-
-static struct message *read_message(const struct row *row, struct instant now)
-{
-    struct message *m = message_new((uint64_t)int_of(row, COLUMN_SEQ));
-    m->slot = (uint8_t)int_of(row, COLUMN_SLOT);
-    m->born_slot = (uint8_t)int_of(row, COLUMN_BORN_SLOT);
-    m->ready_ms = int_of(row, COLUMN_READY);
-    m->born_ms = int_of(row, COLUMN_BORN);
-    m->enqueued_ms = int_of(row, COLUMN_ENQUEUED);
-    m->attempts = (uint16_t)int_of(row, COLUMN_ATTEMPTS);
-    m->state = MESSAGE_LEASED;
-    if (has(row, COLUMN_STATE))
-        m->state = (uint8_t)state_of(row->result, row->at, row->columns->at[COLUMN_STATE]);
-    if (has(row, COLUMN_EXPIRE))
-        queue_expiry_set(NULL, m, int_of(row, COLUMN_EXPIRE));
-    read_body(row, m);
-    read_delivery(row, m, now);
-    return m;
-}
-
-static void show(struct engine_op *op, const struct row *row, struct instant now)
-{
-    struct message *m = read_message(row, now);
-    if (op->visit)
-        op->visit(op, op->queue, m, now);
-    if (op->verb == ENGINE_CLAIM)
-        view_claim((struct pg_queue *)op->queue, m);
-    message_free(m);
 }
 
 /* Verbs */
@@ -237,7 +80,7 @@ static void answer_settle(struct pg *pg, struct call *c)
             item->status = status_of(c->result, row, status);
             if (item->status)
                 continue;
-            item->state = state_of(c->result, row, state);
+            item->state = cell_state(c->result, row, state);
             item->slot = (uint8_t)cell_int(c->result, row, slot);
             item->lease_until_ms = cell_int(c->result, row, until);
             if (item->state == MESSAGE_SCHEDULED)
@@ -275,10 +118,11 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
             plan->steps[i].found = 0;
         for (; row < rows && op->claim.found < plan->want; row++) {
             struct row at = {c->result, &columns, row};
-            int64_t until_ms = int_of(&at, COLUMN_UNTIL);
+            int64_t until_ms = row_int(&at, COLUMN_UNTIL);
             op->claim.found++;
-            count_found(plan, (uint8_t)int_of(&at, COLUMN_SLOT));
-            show(op, &at, job->now);
+            count_found(plan, (uint8_t)row_int(&at, COLUMN_SLOT));
+            row_show(op, &at, job->now);
+            view_claim(c->queue, &at);
             if (until_ms < pg->due_ms)
                 pg->due_ms = until_ms;
         }
@@ -297,13 +141,13 @@ static void answer_list(struct engine_op *op, struct call *c, struct instant now
     op->list.more = rows > (int)op->list.limit;
     for (int row = 0; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
-        show(op, &at, now);
+        row_show(op, &at, now);
         op->list.found++;
         op->list.next = (struct list_cursor){
             .phase = (uint32_t)cell_int(c->result, row, 0),
-            .slot = (uint32_t)int_of(&at, COLUMN_SLOT),
-            .ready_ms = int_of(&at, COLUMN_READY),
-            .seq = (uint64_t)int_of(&at, COLUMN_SEQ),
+            .slot = (uint32_t)row_int(&at, COLUMN_SLOT),
+            .ready_ms = row_int(&at, COLUMN_READY),
+            .seq = (uint64_t)row_int(&at, COLUMN_SEQ),
         };
     }
 }
@@ -316,7 +160,7 @@ static void answer_move(struct engine_op *op, struct call *c)
         struct move_item *item = &op->move.items[i];
         item->status = status_of(c->result, (int)i, status);
         item->changed = !item->status && cell_int(c->result, (int)i, changed) != 0;
-        item->state = state_of(c->result, (int)i, state);
+        item->state = cell_state(c->result, (int)i, state);
         item->from_slot = (uint8_t)cell_int(c->result, (int)i, from);
     }
 }
@@ -456,7 +300,7 @@ static void answer_other(struct pg *pg, struct job *job, struct call *c)
     case ENGINE_GET:
         columns = columns_of(c->result);
         if (PQntuples(c->result) > 0)
-            show(op, &(struct row){c->result, &columns, 0}, job->now);
+            row_show(op, &(struct row){c->result, &columns, 0}, job->now);
         else
             op->status = STATUS_MESSAGE_NOT_FOUND;
         break;

@@ -4,7 +4,7 @@
  *   calls.c     a group into calls of the SQL functions: which ops share one
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
- *   answers.c   their answers, back into ops
+ *   answers.c   their answers, back into ops; rows.c has the rows that are messages
  *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
  *   link.c      the thread that runs transactions on a connection
@@ -37,6 +37,7 @@
 
 struct pg;
 struct pg_queue;
+struct row;
 
 /* A claim under way takes this many from each lane of the view. */
 struct taking {
@@ -168,7 +169,7 @@ uint32_t claims_put(struct call *c); /* the plans, as one; returns how many mess
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);
 void view_read(struct call *c, struct instant now);
 void view_put(struct pg_queue *q, const struct put_item *item);
-void view_claim(struct pg_queue *q, const struct message *m);
+void view_claim(struct pg_queue *q, const struct row *row);
 void view_drained(struct pg_queue *q, const struct plan *plan); /* it got less than it wanted */
 void view_ack(struct pg_queue *q, uint8_t slot);
 

@@ -2,6 +2,7 @@
  * and then: what it costs to ask does not depend on how much was done in between. Till then what
  * was put, claimed and acknowledged here is counted here. */
 #include "engine/postgres/impl.h"
+#include "engine/postgres/rows.h"
 
 #define VIEW_MS 50 /* how old a view may get while the queue is in use */
 
@@ -50,11 +51,11 @@ void view_put(struct pg_queue *q, const struct put_item *item)
     v->ready++;
 }
 
-void view_claim(struct pg_queue *q, const struct message *m)
+void view_claim(struct pg_queue *q, const struct row *row)
 {
     struct queue_view *v = &q->seen;
-    struct lane_view *lane = &v->lanes[m->slot];
-    uint64_t bytes = m->payload_len + m->metadata_len;
+    struct lane_view *lane = &v->lanes[row_int(row, COLUMN_SLOT)];
+    uint64_t bytes = row_len(row, COLUMN_PAYLOAD) + row_len(row, COLUMN_METADATA);
     uint64_t known = lane->ready > 0; /* not when others put it there */
     lane->ready -= known;
     v->ready -= known;
@@ -62,7 +63,7 @@ void view_claim(struct pg_queue *q, const struct message *m)
     v->leased++;
     v->bytes -= bytes < v->bytes ? bytes : v->bytes;
     v->totals.claimed++;
-    v->totals.redelivered += m->attempts > 1;
+    v->totals.redelivered += row_int(row, COLUMN_ATTEMPTS) > 1;
 }
 
 /* A step that got too little left nothing in its lanes, unless it was not to take all of them. */

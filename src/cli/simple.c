@@ -1,0 +1,27 @@
+#include "cli/simple.h"
+
+#include "cli/args.h"
+#include "cli/client.h"
+#include "cli/out.h"
+
+int simple_send(const struct cli *cli, const char *method, const char *path,
+                const struct operands *ops)
+{
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, path, ops->items[0], ops->count > 1 ? ops->items[1] : NULL);
+    int status = call_run(&c, method, NULL);
+    if (status == CLI_DONE)
+        out_answer(&c, cli);
+    call_fini(&c);
+    return status;
+}
+
+int simple_run(const struct arg_spec *spec, int argc, char **argv, const struct cli *cli,
+               const char *method, const char *path)
+{
+    struct operands ops;
+    int status = args_parse(spec, argc, argv, &ops);
+    return status == ARGS_GO ? simple_send(cli, method, path, &ops) : status;
+}

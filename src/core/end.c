@@ -1,0 +1,94 @@
+#include "base/plant.h"
+#include "core/dedup.h"
+#include "core/moves.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static bool kept_in_memory(const struct queue *q, enum message_state to)
+{
+    return !q->backing && (to == MESSAGE_DEAD || (to == MESSAGE_DONE && q->config->history_ms > 0));
+}
+
+void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now)
+{
+    struct queue_totals *t = &q->view->totals;
+    t->acked += to == MESSAGE_DONE;
+    t->expired += to == MESSAGE_EXPIRED;
+    t->cancelled += to == MESSAGE_CANCELLED;
+    t->dead += to == MESSAGE_DEAD;
+    if (m->dedup_len > 0 && to != MESSAGE_DEAD)
+        dedup_release(q, m);
+    if (to == MESSAGE_DEAD || to == MESSAGE_DONE)
+        message_delivery(m)->died_ms = now.wall_ms;
+    if (q->backing)
+        q->backing->ended(q, m, to, now);
+    queue_delist(q, m);
+    bool keep = kept_in_memory(q, to);
+    if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
+        order_remove(&q->leased, &m->node);
+        queue_count(q, m, MESSAGE_LEASED, -1);
+        message_free(m);
+        return;
+    }
+    queue_move(q, m, to);
+    if (keep)
+        queue_enlist(q, m);
+    else
+        message_free(m);
+}
+
+void queue_expire(struct queue *q, struct message *m, struct instant now)
+{
+    static const char reason[] = "expired";
+    if (q->config->expired == EXPIRED_DEAD) {
+        message_set_reason(m, reason, sizeof(reason) - 1);
+        queue_end(q, m, MESSAGE_DEAD, now);
+    } else {
+        queue_end(q, m, MESSAGE_EXPIRED, now);
+    }
+}
+
+void queue_cancel_pending(struct queue *q, struct message *m, struct instant now)
+{
+    assert(message_pending(m));
+    queue_end(q, m, MESSAGE_CANCELLED, now);
+}
+
+enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now)
+{
+    struct message *m = queue_find(q, id);
+    if (!m)
+        return STATUS_MESSAGE_NOT_FOUND;
+    if (!message_pending(m))
+        return STATUS_NOT_PENDING;
+    if (!PLANTED(CANCEL_FORGOTTEN))
+        queue_cancel_pending(q, m, now);
+    return STATUS_OK;
+}
+
+void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now)
+{
+    assert(m->state == MESSAGE_DEAD);
+    queue_delist(q, m);
+    queue_move(q, m, MESSAGE_NEW);
+    m->attempts = 0;
+    free(m->expiry); /* its time to live is over; it was asked for again */
+    m->expiry = NULL;
+    if (m->ready_ms > now.wall_ms)
+        m->ready_ms = now.wall_ms;
+    if (slot >= 0)
+        m->slot = (uint8_t)slot;
+    m->touched = true;
+    q->view->totals.redriven++;
+    queue_move(q, m, MESSAGE_READY);
+    queue_enlist(q, m);
+    if (q->backing)
+        q->backing->revived(q, m);
+}
+
+void queue_drop_dead(struct queue *q, struct message *m, struct instant now)
+{
+    assert(m->state == MESSAGE_DEAD);
+    queue_end(q, m, MESSAGE_CANCELLED, now);
+}

@@ -1,0 +1,55 @@
+#include "base/mem.h"
+#include "core/moves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note,
+                                         int64_t wall_ms)
+{
+    struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
+    e->at_ms = wall_ms;
+    e->from_slot = from_slot;
+    e->actor_len = note->actor_len;
+    e->reason_len = note->reason_len;
+    if (note->actor_len > 0)
+        memcpy(e->text, note->actor, note->actor_len);
+    if (note->reason_len > 0)
+        memcpy(e->text + note->actor_len, note->reason, note->reason_len);
+    return e;
+}
+
+/* From its place in one lane to the same place in another. */
+static void change_lane(struct queue *q, struct message *m, uint8_t slot)
+{
+    enum message_state state = m->state;
+    bool first = !m->touched;
+    queue_move(q, m, MESSAGE_NEW);
+    m->touched = true; /* before it stands in the new lane, whose cold messages it is not one of */
+    m->slot = slot;
+    queue_move(q, m, state);
+    if (q->backing)
+        q->backing->changed(q, m, first);
+}
+
+void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
+                    const struct move_note *note, struct instant now)
+{
+    struct message *m = queue_find(q, &item->id);
+    item->changed = false;
+    item->status = !m                   ? STATUS_MESSAGE_NOT_FOUND
+                   : message_pending(m) ? STATUS_OK
+                                        : STATUS_NOT_PENDING;
+    if (item->status)
+        return;
+    item->state = m->state;
+    item->from_slot = m->slot;
+    if (m->slot == slot)
+        return;
+    struct delivery *d = message_delivery(m);
+    free(d->escalation);
+    d->escalation = escalation_new(m->slot, note, now.wall_ms);
+    item->changed = true;
+    q->view->totals.escalated++;
+    change_lane(q, m, slot);
+}

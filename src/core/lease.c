@@ -1,0 +1,175 @@
+#include "base/mem.h"
+#include "base/plant.h"
+#include "core/age.h"
+#include "core/moves.h"
+
+#include <string.h>
+
+static bool past_ttl(const struct message *m, struct instant now)
+{
+    return m->expiry && m->expiry->node.key <= now.wall_ms && !PLANTED(TTL_IGNORED);
+}
+
+bool lane_head_known(const struct lane *l)
+{
+    const struct order_node *head = order_first(&l->ready);
+    return l->tail_ready == 0 || (head && lane_within_bound(l, head->key, head->tie));
+}
+
+static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
+{
+    struct lane *l = &q->lanes[slot];
+    for (;;) {
+        struct order_node *head = order_first(&l->ready);
+        uint64_t behind = l->tail_ready;
+        if (lane_head_known(l))
+            return head ? container_of(head, struct message, node) : NULL;
+        q->backing->refill(q, slot, now);
+        if (l->tail_ready == behind) /* the store could not: what is here has to do */
+            return NULL;
+    }
+}
+
+/* Deep queues are not in the cache. The claim after next will want the message after next; the one
+ * after this was asked for by the claim before. */
+static void prefetch_behind(const struct order *ready, const struct message *m)
+{
+    const struct order_node *next = order_next(ready, &m->node);
+    if (!next)
+        return;
+    const struct message *first = container_of(next, struct message, node);
+    __builtin_prefetch(first->body);
+    for (uint32_t i = 1; i < next->height; i++) /* taking it out writes to these */
+        __builtin_prefetch(&next->links[i].next->links[i], 1);
+    const struct order_node *after = order_next(ready, next);
+    if (!after)
+        return;
+    const struct message *second = container_of(after, struct message, node);
+    __builtin_prefetch(second);
+    __builtin_prefetch(&second->node.links[0]);
+}
+
+struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
+{
+    struct message *m;
+    while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
+        queue_expire(q, m, now);
+    return m;
+}
+
+static void count_claim(struct queue *q, const struct message *m, struct instant now)
+{
+    struct queue_totals *t = &q->view->totals;
+    int rank = levels_rank_of_slot(q->config, m->slot);
+    t->claimed++;
+    t->redelivered += m->attempts > 1;
+    t->aged += age_aged(q->config, rank, m->ready_ms, now.wall_ms);
+    t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
+}
+
+void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now)
+{
+    prefetch_behind(&q->lanes[m->slot].ready, m);
+    struct delivery *d = message_delivery(m);
+    q->random(d->receipt, sizeof(d->receipt));
+    d->lease_ms = lease_ms;
+    d->lease_until_ms = now.mono_ms + (PLANTED(SHORT_LEASE) ? lease_ms / 2 : lease_ms);
+    m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
+    count_claim(q, m, now);
+    queue_move(q, m, MESSAGE_LEASED);
+    queue_touch(q, m);
+}
+
+/* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
+ * state it is in now; the message may be gone. */
+static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
+                                    struct instant now)
+{
+    if (past_ttl(m, now)) {
+        queue_expire(q, m, now);
+        return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
+    }
+    if (delay_ms > 0)
+        m->ready_ms = now.wall_ms + delay_ms;
+    queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
+    queue_touch(q, m);
+    return m->state;
+}
+
+enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
+                              const char *reason, uint32_t reason_len, struct instant now)
+{
+    message_set_reason(m, reason, reason_len);
+    if (m->attempts >= q->config->max_attempts) {
+        queue_end(q, m, MESSAGE_DEAD, now);
+        return MESSAGE_DEAD;
+    }
+    if (PLANTED(PRIORITY_LOST))
+        m->slot = q->config->levels[q->config->level_count - 1].slot;
+    if (delay_ms < 0) {
+        uint32_t bits;
+        q->random(&bits, sizeof(bits));
+        delay_ms = levels_backoff_ms(q->config, m->attempts, bits / 4294967296.0);
+    }
+    return give_back(q, m, delay_ms, now);
+}
+
+/* The message this receipt is the key to; else NULL with the refusal in item->status. */
+static struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = queue_find(q, &item->id);
+    if (!m) {
+        item->status = STATUS_MESSAGE_NOT_FOUND;
+        return NULL;
+    }
+    bool valid =
+        m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
+        (memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0 || PLANTED(OLD_RECEIPT));
+    item->status = valid ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
+    return valid ? m : NULL;
+}
+
+void queue_ack(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    item->state = MESSAGE_DONE;
+    queue_end(q, m, MESSAGE_DONE, now);
+}
+
+void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
+                uint32_t reason_len, struct instant now)
+{
+    static const char unsaid[] = "nacked";
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    q->view->totals.nacked++;
+    item->state = queue_fail(q, m, delay_ms, reason_len ? reason : unsaid,
+                             reason_len ? reason_len : (uint32_t)sizeof(unsaid) - 1, now);
+}
+
+void queue_release(struct queue *q, struct settle_item *item, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    q->view->totals.released++;
+    m->attempts--;
+    item->state = give_back(q, m, 0, now);
+}
+
+void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now)
+{
+    struct message *m = unlock(q, item, now);
+    if (!m)
+        return;
+    m->delivery->lease_ms = lease_ms;
+    m->delivery->lease_until_ms = now.mono_ms + lease_ms;
+    queue_move(q, m, MESSAGE_LEASED);
+    queue_touch(q, m);
+    item->state = MESSAGE_LEASED;
+    item->slot = m->slot;
+    item->lease_until_ms = now.wall_ms + lease_ms;
+}

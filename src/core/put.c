@@ -1,0 +1,100 @@
+#include "base/plant.h"
+#include "core/dedup.h"
+#include "core/moves.h"
+
+/* Steps of the wall clock up to this are smoothed away, so that they cannot turn first in, first
+ * out around; beyond it the clock was set, and is followed. */
+#define CLOCK_STEP_MS 1000
+
+static int64_t order_time(struct queue *q, struct instant now)
+{
+    bool small_step_back = now.wall_ms < q->clock_ms && q->clock_ms - now.wall_ms <= CLOCK_STEP_MS;
+    if (!small_step_back)
+        q->clock_ms = now.wall_ms;
+    return q->clock_ms;
+}
+
+static bool full(const struct queue *q, const struct draft *d)
+{
+    const struct queue_view *v = q->view;
+    uint64_t len = (uint64_t)d->payload_len + d->metadata_len;
+    return (q->config->max_depth &&
+            v->ready + v->scheduled >= q->config->max_depth + PLANTED(QUOTA_OFF_BY_ONE)) ||
+           (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
+}
+
+/* Larger by itself than all the queue may hold: waiting would not help. */
+static bool never_fits(const struct queue *q, const struct draft *d)
+{
+    return q->config->max_bytes &&
+           (uint64_t)d->payload_len + d->metadata_len > q->config->max_bytes;
+}
+
+static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
+{
+    struct message *m = message_new((*q->next_seq)++);
+    int64_t at = order_time(q, now);
+    m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
+    if (PLANTED(DELAY_IGNORED))
+        m->ready_ms = at;
+    m->born_ms = m->ready_ms;
+    m->enqueued_ms = now.wall_ms;
+    m->body = d->body;
+    d->body = NULL;
+    m->payload_len = d->payload_len;
+    m->metadata_len = d->metadata_len;
+    m->dedup_len = d->dedup_len;
+    m->kind = d->kind;
+    m->slot = m->born_slot = q->config->levels[rank].slot;
+    int64_t ttl_ms = d->ttl_ms == TTL_DEFAULT ? q->config->ttl_ms : d->ttl_ms;
+    if (ttl_ms > 0)
+        message_set_expiry(m, now.wall_ms + ttl_ms);
+    return m;
+}
+
+void queue_put(struct queue *q, struct put_item *item, struct instant now)
+{
+    struct draft *d = &item->draft;
+    item->deduplicated = false;
+    int rank = levels_resolve(q->config, &d->priority);
+    if (rank < 0) {
+        item->status = STATUS_UNKNOWN_PRIORITY;
+        return;
+    }
+    struct dedup_hit hit;
+    const char *key = d->body + d->payload_len + d->metadata_len;
+    if (d->dedup_len > 0 && dedup_find(q, key, d->dedup_len, now, &hit)) {
+        q->view->totals.deduplicated++;
+        item->status = STATUS_OK;
+        item->deduplicated = true;
+        item->id = hit.id;
+        item->enqueued_ms = hit.enqueued_ms;
+        return;
+    }
+    if (never_fits(q, d) || full(q, d)) {
+        item->status = never_fits(q, d) ? STATUS_PAYLOAD_TOO_LARGE : STATUS_QUEUE_FULL;
+        return;
+    }
+    /* Before anything is done for this message: counting what is due in the tail may commit a
+     * group. */
+    uint8_t slot = q->config->levels[rank].slot;
+    if (lane_has_tail(&q->lanes[slot]))
+        queue_tail_advance(q, slot, order_time(q, now));
+    struct message *m = from_draft(q, d, rank, now);
+    item->status = STATUS_OK;
+    item->id = message_identity(m, q->id);
+    item->enqueued_ms = m->enqueued_ms;
+    q->view->totals.enqueued++;
+    if (m->dedup_len > 0)
+        dedup_put(q, m);
+    if (queue_keeps_in_memory(q, m)) {
+        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
+        queue_enlist(q, m);
+        if (q->backing)
+            q->backing->stored(q, m, true);
+    } else {
+        queue_tail_advance(q, m->slot, q->clock_ms);
+        queue_tail_add(q, m);
+        q->backing->stored(q, m, false);
+    }
+}

@@ -1,0 +1,196 @@
+#include "engine/local/field.h"
+#include "engine/local/record.h"
+
+void record_put_queue(struct buf *out, const char *name, const struct queue_config *c)
+{
+    put_be(out, FORMAT, 1);
+    put_text(out, name, strlen(name));
+    put_text(out, c->profile, strlen(c->profile));
+    put_be(out, c->level_count, 1);
+    put_be(out, c->default_rank, 1);
+    for (int i = 0; i < c->level_count; i++) {
+        const struct level *l = &c->levels[i];
+        put_text(out, l->name, strlen(l->name));
+        put_be(out, l->has_number, 1);
+        put_be(out, (uint64_t)l->number, 8);
+        put_double(out, l->weight);
+        put_be(out, l->slot, 1);
+        put_be(out, (uint64_t)l->age_ms, 8);
+        put_be(out, (uint64_t)l->max_wait_ms, 8);
+        put_be(out, l->max_in_flight, 4);
+    }
+    put_text(out, policy_name(c->policy), strlen(policy_name(c->policy)));
+    put_be(out, c->paused, 1);
+    put_be(out, (uint64_t)c->visibility_ms, 8);
+    put_be(out, c->max_attempts, 4);
+    put_be(out, c->backoff, 1);
+    put_be(out, (uint64_t)c->backoff_base_ms, 8);
+    put_be(out, (uint64_t)c->backoff_max_ms, 8);
+    put_double(out, c->backoff_jitter);
+    put_be(out, (uint64_t)c->ttl_ms, 8);
+    put_be(out, c->expired, 1);
+    put_be(out, (uint64_t)c->dedup_window_ms, 8);
+    put_be(out, c->dedup_scope, 1);
+    put_be(out, c->max_depth, 8);
+    put_be(out, c->max_bytes, 8);
+    put_be(out, (uint64_t)c->history_ms, 8);
+    put_be(out, c->alert_dead_letters, 8);
+    put_be(out, (uint64_t)c->alert_oldest_ready_seconds, 8);
+    put_text(out, c->alert_webhook, strlen(c->alert_webhook));
+    put_be(out, c->max_in_flight, 4);
+    put_be(out, c->pause_count, 1);
+    for (int i = 0; i < c->pause_count; i++) {
+        put_be(out, (uint64_t)c->pauses[i].from_ms, 8);
+        put_be(out, (uint64_t)c->pauses[i].until_ms, 8);
+    }
+}
+
+static void get_levels(struct reader *r, struct queue_config *c)
+{
+    c->level_count = (uint8_t)get_be(r, 1);
+    c->default_rank = (uint8_t)get_be(r, 1);
+    if (c->level_count == 0 || c->level_count > LEVEL_COUNT_MAX ||
+        c->default_rank >= c->level_count)
+        r->ok = false;
+    bool taken[LEVEL_COUNT_MAX] = {false};
+    for (int i = 0; r->ok && i < c->level_count; i++) {
+        struct level *l = &c->levels[i];
+        get_text(r, l->name, sizeof(l->name));
+        l->has_number = get_bool(r);
+        l->number = (int64_t)get_be(r, 8);
+        l->weight = get_double(r);
+        l->slot = (uint8_t)get_be(r, 1);
+        bool weighs = l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX; /* and is a number */
+        if (!weighs || l->slot >= LEVEL_COUNT_MAX || taken[l->slot]) {
+            r->ok = false;
+            return;
+        }
+        taken[l->slot] = true;
+        if (r->format < 2)
+            continue;
+        l->age_ms = (int64_t)get_be(r, 8);
+        l->max_wait_ms = (int64_t)get_be(r, 8);
+        l->max_in_flight = (uint32_t)get_be(r, 4);
+        if (l->age_ms < 0 || l->max_wait_ms < 0)
+            r->ok = false;
+    }
+}
+
+static void get_pauses(struct reader *r, struct queue_config *c)
+{
+    c->pause_count = (uint8_t)get_be(r, 1);
+    if (c->pause_count > PAUSES_MAX) {
+        r->ok = false;
+        return;
+    }
+    int64_t after_ms = -TIME_MS_MAX - 1; /* they follow one another */
+    for (int i = 0; i < c->pause_count; i++) {
+        struct pause *p = &c->pauses[i];
+        p->from_ms = (int64_t)get_be(r, 8);
+        p->until_ms = (int64_t)get_be(r, 8);
+        bool open = p->until_ms == PAUSE_OPEN && i == c->pause_count - 1;
+        if (p->from_ms < after_ms || p->from_ms > TIME_MS_MAX || p->until_ms < p->from_ms ||
+            (p->until_ms > TIME_MS_MAX && !open))
+            r->ok = false;
+        after_ms = p->until_ms;
+    }
+}
+
+bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1],
+                      struct queue_config *c)
+{
+    struct reader r = reader_of(data, len);
+    *c = (struct queue_config){0};
+    if (!get_format(&r))
+        return false;
+    get_text(&r, name, QUEUE_NAME_MAX + 1);
+    get_text(&r, c->profile, sizeof(c->profile));
+    get_levels(&r, c);
+    if (!r.ok)
+        return false;
+    char policy[32] = "";
+    get_text(&r, policy, sizeof(policy));
+    c->paused = get_bool(&r);
+    c->visibility_ms = (int64_t)get_be(&r, 8);
+    c->max_attempts = (uint32_t)get_be(&r, 4);
+    c->backoff = (enum backoff)get_be(&r, 1);
+    c->backoff_base_ms = (int64_t)get_be(&r, 8);
+    c->backoff_max_ms = (int64_t)get_be(&r, 8);
+    c->backoff_jitter = get_double(&r);
+    c->ttl_ms = (int64_t)get_be(&r, 8);
+    c->expired = (enum expired_fate)get_be(&r, 1);
+    c->dedup_window_ms = (int64_t)get_be(&r, 8);
+    c->dedup_scope = (enum dedup_scope)get_be(&r, 1);
+    c->max_depth = get_be(&r, 8);
+    c->max_bytes = get_be(&r, 8);
+    c->history_ms = (int64_t)get_be(&r, 8);
+    c->alert_dead_letters = get_be(&r, 8);
+    c->alert_oldest_ready_seconds = (int64_t)get_be(&r, 8);
+    get_text(&r, c->alert_webhook, sizeof(c->alert_webhook));
+    if (r.format >= 2) {
+        c->max_in_flight = (uint32_t)get_be(&r, 4);
+        get_pauses(&r, c);
+    }
+    return at_end(&r) && name[0] && policy_parse(policy, &c->policy) &&
+           c->backoff <= BACKOFF_EXPONENTIAL && c->expired <= EXPIRED_DEAD &&
+           c->dedup_scope <= DEDUP_LIVE;
+}
+
+/* Counters. Totals are written in the order of struct queue_totals. */
+
+#define TOTAL_COUNT (sizeof(struct queue_totals) / sizeof(uint64_t))
+
+void record_put_counters(struct buf *out, const struct record_counters *c)
+{
+    uint64_t totals[TOTAL_COUNT];
+    memcpy(totals, &c->totals, sizeof(totals));
+    put_be(out, FORMAT, 1);
+    put_be(out, c->next_seq, 8);
+    put_be(out, c->cold_bytes, 8);
+    put_be(out, TOTAL_COUNT, 1);
+    for (size_t i = 0; i < TOTAL_COUNT; i++)
+        put_be(out, totals[i], 8);
+    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct record_lane *l = &c->lanes[slot];
+        if (l->cold_ready + l->cold_scheduled + l->dead == 0)
+            continue;
+        put_be(out, slot, 1);
+        put_be(out, l->cold_ready, 8);
+        put_be(out, l->cold_scheduled, 8);
+        put_be(out, l->dead, 8);
+        put_be(out, (uint64_t)l->clock_ms, 8);
+        put_be(out, (uint64_t)l->low_ms, 8);
+        put_be(out, l->low_seq, 8);
+    }
+}
+
+bool record_get_counters(const char *data, size_t len, struct record_counters *c)
+{
+    struct reader r = reader_of(data, len);
+    *c = (struct record_counters){0};
+    if (!get_format(&r))
+        return false;
+    c->next_seq = get_be(&r, 8);
+    c->cold_bytes = get_be(&r, 8);
+    uint64_t totals[TOTAL_COUNT] = {0};
+    uint64_t count = get_be(&r, 1);
+    for (uint64_t i = 0; i < count && r.ok; i++) {
+        uint64_t value = get_be(&r, 8);
+        if (i < TOTAL_COUNT)
+            totals[i] = value;
+    }
+    memcpy(&c->totals, totals, sizeof(totals));
+    while (r.ok && r.at < r.end) {
+        uint8_t slot = (uint8_t)get_be(&r, 1);
+        if (slot >= LEVEL_COUNT_MAX)
+            return false;
+        struct record_lane *l = &c->lanes[slot];
+        l->cold_ready = get_be(&r, 8);
+        l->cold_scheduled = get_be(&r, 8);
+        l->dead = get_be(&r, 8);
+        l->clock_ms = (int64_t)get_be(&r, 8);
+        l->low_ms = (int64_t)get_be(&r, 8);
+        l->low_seq = get_be(&r, 8);
+    }
+    return r.ok;
+}

@@ -1,0 +1,160 @@
+/* What walks through all that a queue has in the store: listing, purging, times to live. */
+#include "engine/local/impl.h"
+
+enum { LIST_TAIL = 2 }; /* after the phases of resident.c */
+
+static struct store_iter *walk_from(struct local_queue *lq, const struct list_cursor *c)
+{
+    struct message_id id = {
+        .queue = lq->rq->face.id, .slot = (uint8_t)c->slot, .ready_ms = c->ready_ms, .seq = c->seq};
+    struct key prefix, start;
+    journal_await_cold(lq->local);
+    key_queue(&prefix, KEY_MESSAGE, id.queue);
+    key_message(&start, &id);
+    return store_iter_open(lq->local->shared->store, STORE_COLD, &prefix, &start);
+}
+
+static struct list_cursor cursor_behind(const struct message_id *id)
+{
+    return (struct list_cursor){LIST_TAIL, id->slot, id->ready_ms, id->seq + 1};
+}
+
+static const struct list_cursor tail_start = {LIST_TAIL, 0, -TIME_MS_MAX - 1, 0};
+
+static bool cursor_valid(const struct list_cursor *c)
+{
+    return c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
+           c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
+}
+
+/* What is as it was born is listed from the store, all else by what is in memory. */
+static bool listed_from_memory(struct queue *q, uint64_t seq)
+{
+    const struct message *m = seqmap_get(&q->messages, seq);
+    return m && (m->touched || !message_pending(m));
+}
+
+void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
+{
+    struct queue *q = &lq->rq->core;
+    if (op->list.after.phase < LIST_TAIL) {
+        guests_stage_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0,
+                          op->list.limit + 1);
+        resident_apply(&lq->local->r, op, now);
+        if (op->list.more)
+            return;
+        op->list.next = tail_start;
+    } else {
+        op->list.found = 0;
+        op->list.next = op->list.after;
+    }
+    op->list.more = false;
+    if (!cursor_valid(&op->list.next))
+        return;
+    struct store_iter *it = walk_from(lq, &op->list.next);
+    for (; store_iter_valid(it) && !op->list.more; store_iter_next(it)) {
+        struct message_id id;
+        if (!tail_iter_id(q, it, &id) || listed_from_memory(q, id.seq))
+            continue;
+        struct message *m = tail_iter_message(q, it, &id);
+        if (!m)
+            continue;
+        if (op->list.found == op->list.limit) {
+            op->list.more = true;
+        } else {
+            m->state =
+                m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
+            op->visit(op, &lq->rq->face, m, now);
+            op->list.found++;
+            op->list.next = cursor_behind(&id);
+        }
+        message_free(m);
+    }
+    tail_iter_end(lq->local, it);
+}
+
+void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now)
+{
+    struct queue *q = &lq->rq->core;
+    resident_apply(&lq->local->r, op, now);
+    if (op->bulk.more)
+        return;
+    if (op->bulk.cursor.phase != LIST_TAIL)
+        op->bulk.cursor = tail_start;
+    struct store_iter *it = walk_from(lq, &op->bulk.cursor);
+    for (; store_iter_valid(it) && op->bulk.count < op->bulk.max; store_iter_next(it)) {
+        struct message_id id;
+        if (!tail_iter_id(q, it, &id) || tail_in_memory(q, id.seq))
+            continue;
+        struct message *m = tail_iter_message(q, it, &id);
+        if (!m)
+            continue;
+        op->bulk.cursor = cursor_behind(&id);
+        if (id.seq >= op->bulk.before_seq) {
+            message_free(m);
+            continue;
+        }
+        tail_take_in(q, m, now);
+        queue_cancel_pending(q, m, now);
+        op->bulk.count++;
+    }
+    op->bulk.more = store_iter_valid(it);
+    tail_iter_end(lq->local, it);
+}
+
+/* Time to live in the tail: an index by the time at which it ends. */
+
+static int64_t next_expiry(struct local_queue *lq, int64_t after_ms)
+{
+    struct key prefix, start;
+    struct message_id first = {.queue = lq->rq->face.id, .ready_ms = -TIME_MS_MAX - 1};
+    key_queue(&prefix, KEY_EXPIRY, first.queue);
+    key_expiry(&start, &first, after_ms);
+    struct store_iter *it = store_iter_open(lq->local->shared->store, STORE_COLD, &prefix, &start);
+    int64_t expire_ms = INT64_MAX;
+    if (store_iter_valid(it)) {
+        struct message_id id;
+        size_t len;
+        const char *key = store_iter_key(it, &len);
+        if (!key_parse_expiry(key, len, &id, &expire_ms))
+            journal_damage(lq->local, "a key in the store does not decode");
+    }
+    tail_iter_end(lq->local, it);
+    return expire_ms;
+}
+
+void walk_expiry_start(struct local_queue *lq)
+{
+    lq->rq->core.store_due_ms = next_expiry(lq, -TIME_MS_MAX - 1);
+}
+
+void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now)
+{
+    struct queue *q = &rq->core;
+    struct local_queue *lq = local_queue_of(q);
+    struct local *l = lq->local;
+    if (q->store_due_ms > now.wall_ms)
+        return;
+    journal_await_cold(l);
+    struct key prefix;
+    key_queue(&prefix, KEY_EXPIRY, q->id);
+    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, NULL);
+    bool all = true;
+    for (; store_iter_valid(it); store_iter_next(it)) {
+        struct message_id id;
+        int64_t expire_ms;
+        size_t len;
+        const char *key = store_iter_key(it, &len);
+        if (!key_parse_expiry(key, len, &id, &expire_ms) || expire_ms > now.wall_ms)
+            break;
+        if (tail_in_memory(q, id.seq))
+            continue;
+        if (max-- == 0) {
+            all = false;
+            break;
+        }
+        tail_bring(q, &id);
+    }
+    tail_iter_end(l, it);
+    q->store_due_ms = all ? next_expiry(lq, now.wall_ms + 1) : now.wall_ms;
+}
