@@ -46,6 +46,7 @@ enum column {
     COLUMN_ATTEMPTS,
     COLUMN_KIND,
     COLUMN_PAYLOAD,
+    COLUMN_BODY,
     COLUMN_METADATA,
     COLUMN_KEY,
     COLUMN_REASON,
@@ -67,11 +68,11 @@ struct columns {
 static struct columns columns_of(const PGresult *r)
 {
     static const char *const names[COLUMN_COUNT] = {
-        "state",        "seq",           "slot",      "ready_ms",     "born_slot",
-        "born_ms",      "enqueued_ms",   "expire_ms", "attempts",     "kind",
-        "payload",      "metadata",      "dedup_key", "reason",       "receipt",
-        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms", "escalated_from",
-        "escalated_by", "escalated_why",
+        "state",          "seq",          "slot",          "ready_ms",  "born_slot",
+        "born_ms",        "enqueued_ms",  "expire_ms",     "attempts",  "kind",
+        "payload",        "body",         "metadata",      "dedup_key", "reason",
+        "receipt",        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms",
+        "escalated_from", "escalated_by", "escalated_why",
     };
     struct columns c;
     for (int i = 0; i < COLUMN_COUNT; i++)
@@ -104,7 +105,8 @@ static const char *bytes_of(const struct row *row, enum column c, size_t *len)
 static void read_body(const struct row *row, struct message *m)
 {
     size_t payload_len, metadata_len, key_len;
-    const char *payload = bytes_of(row, COLUMN_PAYLOAD, &payload_len);
+    const char *payload =
+        bytes_of(row, has(row, COLUMN_PAYLOAD) ? COLUMN_PAYLOAD : COLUMN_BODY, &payload_len);
     const char *metadata = bytes_of(row, COLUMN_METADATA, &metadata_len);
     const char *key = bytes_of(row, COLUMN_KEY, &key_len);
     m->body = mem_alloc(payload_len + metadata_len + key_len + 1);
