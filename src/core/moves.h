@@ -1,6 +1,7 @@
 /* Private to the core: the moves behind a queue's verbs.
  *
  *   queue.c  places, verbs, what ends a message
+ *   import.c messages that come from elsewhere
  *   lane.c   lanes with a tail: what is in memory and what is counted
  *   sweep.c  what time does
  *   dedup.c  keys */
@@ -25,6 +26,20 @@ void queue_expire(struct queue *q, struct message *m, struct instant now);
  * Returns the state it is in now; the message may be gone. */
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now);
+
+/* It leaves for DONE, EXPIRED, CANCELLED or DEAD at `now`, and is gone unless the queue keeps it.
+ */
+void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now);
+
+/* The time by which what is put now is ordered. */
+int64_t queue_order_time(struct queue *q, struct instant now);
+
+/* A new message takes its place, in memory or in its lane's tail. */
+void queue_settle_in(struct queue *q, struct message *m);
+
+bool queue_past_ttl(const struct message *m, struct instant now);
+void queue_set_reason(struct message *m, const char *reason, uint32_t len);
+struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms);
 
 /* Whether a new message stays in memory or joins its lane's tail, which it may begin. */
 bool queue_keeps_in_memory(struct queue *q, const struct message *m);

@@ -230,7 +230,7 @@ static void delist(struct queue *q, struct message *m)
 
 /* Putting */
 
-static int64_t order_time(struct queue *q, struct instant now)
+int64_t queue_order_time(struct queue *q, struct instant now)
 {
     bool small_step_back = now.wall_ms < q->clock_ms && q->clock_ms - now.wall_ms <= CLOCK_STEP_MS;
     if (!small_step_back)
@@ -275,7 +275,7 @@ static bool never_fits(const struct queue *q, const struct draft *d)
 static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
 {
     struct message *m = message_new((*q->next_seq)++);
-    int64_t at = order_time(q, now);
+    int64_t at = queue_order_time(q, now);
     m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
     if (PLANTED(DELAY_IGNORED))
         m->ready_ms = at;
@@ -292,6 +292,21 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
     if (ttl_ms > 0)
         queue_expiry_set(q, m, now.wall_ms + ttl_ms);
     return m;
+}
+
+/* A tail holds only what is as it was born. */
+void queue_settle_in(struct queue *q, struct message *m)
+{
+    if (m->touched || queue_keeps_in_memory(q, m)) {
+        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
+        enlist(q, m);
+        if (q->backing)
+            q->backing->stored(q, m, true);
+    } else {
+        queue_tail_advance(q, m->slot, q->clock_ms);
+        queue_tail_add(q, m);
+        q->backing->stored(q, m, false);
+    }
 }
 
 void queue_put(struct queue *q, struct put_item *item, struct instant now)
@@ -321,7 +336,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
      * group. */
     uint8_t slot = q->config->levels[rank].slot;
     if (lane_has_tail(&q->lanes[slot]))
-        queue_tail_advance(q, slot, order_time(q, now));
+        queue_tail_advance(q, slot, queue_order_time(q, now));
     struct message *m = from_draft(q, d, rank, now);
     item->status = STATUS_OK;
     item->id = message_identity(m, q->id);
@@ -329,16 +344,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
     q->view->totals.enqueued++;
     if (m->dedup_len > 0)
         dedup_put(q, m);
-    if (queue_keeps_in_memory(q, m)) {
-        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
-        enlist(q, m);
-        if (q->backing)
-            q->backing->stored(q, m, true);
-    } else {
-        queue_tail_advance(q, m->slot, q->clock_ms);
-        queue_tail_add(q, m);
-        q->backing->stored(q, m, false);
-    }
+    queue_settle_in(q, m);
 }
 
 /* Finding */
@@ -380,7 +386,7 @@ static bool kept_in_memory(const struct queue *q, enum message_state to)
     return !q->backing && (to == MESSAGE_DEAD || (to == MESSAGE_DONE && q->config->history_ms > 0));
 }
 
-static void end(struct queue *q, struct message *m, enum message_state to, struct instant now)
+void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now)
 {
     struct queue_totals *t = &q->view->totals;
     t->acked += to == MESSAGE_DONE;
@@ -408,7 +414,7 @@ static void end(struct queue *q, struct message *m, enum message_state to, struc
         message_free(m);
 }
 
-static void set_reason(struct message *m, const char *reason, uint32_t len)
+void queue_set_reason(struct message *m, const char *reason, uint32_t len)
 {
     struct delivery *d = message_delivery(m);
     free(d->reason);
@@ -416,7 +422,7 @@ static void set_reason(struct message *m, const char *reason, uint32_t len)
     d->reason_len = len;
 }
 
-static bool past_ttl(const struct message *m, struct instant now)
+bool queue_past_ttl(const struct message *m, struct instant now)
 {
     return m->expiry && m->expiry->node.key <= now.wall_ms && !PLANTED(TTL_IGNORED);
 }
@@ -425,10 +431,10 @@ void queue_expire(struct queue *q, struct message *m, struct instant now)
 {
     static const char reason[] = "expired";
     if (q->config->expired == EXPIRED_DEAD) {
-        set_reason(m, reason, sizeof(reason) - 1);
-        end(q, m, MESSAGE_DEAD, now);
+        queue_set_reason(m, reason, sizeof(reason) - 1);
+        queue_end(q, m, MESSAGE_DEAD, now);
     } else {
-        end(q, m, MESSAGE_EXPIRED, now);
+        queue_end(q, m, MESSAGE_EXPIRED, now);
     }
 }
 
@@ -476,7 +482,7 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
 struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
 {
     struct message *m;
-    while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
+    while ((m = lane_head(q, slot, now)) && queue_past_ttl(m, now))
         queue_expire(q, m, now);
     return m;
 }
@@ -509,7 +515,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
 static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
                                     struct instant now)
 {
-    if (past_ttl(m, now)) {
+    if (queue_past_ttl(m, now)) {
         queue_expire(q, m, now);
         return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
     }
@@ -523,9 +529,9 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now)
 {
-    set_reason(m, reason, reason_len);
+    queue_set_reason(m, reason, reason_len);
     if (m->attempts >= q->config->max_attempts) {
-        end(q, m, MESSAGE_DEAD, now);
+        queue_end(q, m, MESSAGE_DEAD, now);
         return MESSAGE_DEAD;
     }
     if (PLANTED(PRIORITY_LOST))
@@ -559,7 +565,7 @@ void queue_ack(struct queue *q, struct settle_item *item, struct instant now)
     if (!m)
         return;
     item->state = MESSAGE_DONE;
-    end(q, m, MESSAGE_DONE, now);
+    queue_end(q, m, MESSAGE_DONE, now);
 }
 
 void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
@@ -603,7 +609,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
 void queue_cancel_pending(struct queue *q, struct message *m, struct instant now)
 {
     assert(message_pending(m));
-    end(q, m, MESSAGE_CANCELLED, now);
+    queue_end(q, m, MESSAGE_CANCELLED, now);
 }
 
 enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now)
@@ -618,8 +624,7 @@ enum status queue_cancel(struct queue *q, const struct message_id *id, struct in
     return STATUS_OK;
 }
 
-static struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note,
-                                         int64_t wall_ms)
+struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms)
 {
     struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
     e->at_ms = wall_ms;
@@ -691,7 +696,7 @@ void queue_redrive(struct queue *q, struct message *m, int slot, struct instant 
 void queue_drop_dead(struct queue *q, struct message *m, struct instant now)
 {
     assert(m->state == MESSAGE_DEAD);
-    end(q, m, MESSAGE_CANCELLED, now);
+    queue_end(q, m, MESSAGE_CANCELLED, now);
 }
 
 /* For stores */
