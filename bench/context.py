@@ -68,10 +68,11 @@ class Bench:
 
         return Server(name or "Triage", "http", command, triage_ready, folder)
 
-    def engine(self, name, database=None):
-        """Triage on an engine of ENGINES; postgres wants a Database."""
+    def engine(self, name, database=None, joins=False):
+        """Triage on an engine of ENGINES; postgres wants a Database, and may join who is on it."""
         if name == "postgres":
-            return postgres.TriageOnPostgres(self.args.triaged, self.fresh("triaged"), database)
+            return postgres.TriageOnPostgres(self.args.triaged, self.fresh("triaged"), database,
+                                             joins)
         return self.triaged(engine=name, name=f"Triage, {name}")
 
     def has_engine(self, name):

@@ -1,10 +1,14 @@
 """Scenarios about Triage on PostgreSQL, beside a queue in one table on the same server."""
 
 import contextlib
+import http.client
+import json
+import time
 
 from loads import EACH_LOADS, Load
 from postgres import SeedSql
 from report import ahead_of, bar
+from servers import Broken
 
 
 @contextlib.contextmanager
@@ -105,3 +109,61 @@ def one_minute(bench, server, on_sql, seconds, which):
         return server.pgbench(["enqueue.sql", "claim.sql"], 64, 256, seconds, 0.5)
     load = Load("mixed", options=("--duration", f"{seconds}s", "--warmup", "500ms"))
     return bench.generate(server, load, timed=False)
+
+
+class Wire:
+    """One connection to a server, for calls whose answer is awaited later."""
+
+    def __init__(self, server):
+        self.http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=70)
+        self.http.connect()
+
+    def send(self, method, path, body=None):
+        self.http.request(method, path, None if body is None else json.dumps(body),
+                          {"Content-Type": "application/json"})
+
+    def answer(self):
+        answer = self.http.getresponse()
+        text = answer.read()
+        if answer.status >= 300:
+            raise Broken(f"{answer.status}: {text.decode('utf-8', 'replace')[:200]}")
+        return json.loads(text)
+
+    def call(self, method, path, body=None):
+        self.send(method, path, body)
+        return self.answer()
+
+
+def one_delivery(producer, consumer, watcher):
+    """Milliseconds from before the enqueue until the waiting consumer has the message."""
+    consumer.send("POST", "/v1/queues/q/messages/claim", {"wait_seconds": 60})
+    while watcher.call("GET", "/v1/queues/q/stats")["waiting_consumers"] == 0:
+        pass
+    start = time.perf_counter()
+    producer.send("POST", "/v1/queues/q/messages", {"payload": "x" * 256})
+    [message] = consumer.answer()["messages"]
+    took_ms = (time.perf_counter() - start) * 1000
+    producer.answer()
+    consumer.call("POST", "/v1/queues/q/messages/ack", {"receipts": [
+        {key: message[key] for key in ("message_id", "receipt_handle")}]})
+    return took_ms
+
+
+def two_nodes(bench):
+    """two servers on one database: from an enqueue on one to a consumer that waits on the other"""
+    if not bench.has_postgres() or not bench.has_engine("postgres"):
+        return
+    count = 300 if bench.args.quick else 2000
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(bench.database())
+        here = stack.enter_context(bench.engine("postgres", database))
+        there = stack.enter_context(bench.engine("postgres", database, joins=True))
+        Wire(here).call("PUT", "/v1/queues/q", {})
+        for title, of in (("the same server", here), ("the other server", there)):
+            wires = Wire(here), Wire(of), Wire(of)
+            bench.progress.step(f"{count} messages to a consumer on {title}")
+            took_ms = sorted(one_delivery(*wires) for _ in range(count))
+            p50, p99 = took_ms[count // 2], took_ms[count * 99 // 100]
+            marks = [bar(f"20 ms, {p99:.1f} ms", p99 < 20)] if of is there else []
+            bench.results.fact(f"consumer on {title}, p50", p50, "ms")
+            bench.results.fact(f"consumer on {title}, p99", p99, "ms", marks)

@@ -272,10 +272,12 @@ def report_between(log, samples, warmup):
 
 
 class TriageOnPostgres(Server):
-    """`triaged --engine postgres`; its processor time is its own and the database's."""
+    """`triaged --engine postgres`; its processor time is its own and the database's. The first one
+    on a database makes it and drops it; others join."""
 
-    def __init__(self, triaged, folder, database):
+    def __init__(self, triaged, folder, database, joins=False):
         self.database = database
+        self.joins = joins
 
         def command(port):
             return [triaged, "--listen", f"127.0.0.1:{port}", "--engine", "postgres", "--postgres",
@@ -288,11 +290,13 @@ class TriageOnPostgres(Server):
         return [self.process.pid, *self.database.pids]
 
     def start(self, wait=True):
-        self.database.psql("postgres", "-c", "CREATE DATABASE triage")
+        if not self.joins:
+            self.database.psql("postgres", "-c", "CREATE DATABASE triage")
         return super().start(wait)
 
     def __exit__(self, *_):
         try:
             super().__exit__()
         finally:
-            self.database.psql("postgres", "-c", "DROP DATABASE IF EXISTS triage WITH (FORCE)")
+            if not self.joins:
+                self.database.psql("postgres", "-c", "DROP DATABASE IF EXISTS triage WITH (FORCE)")

@@ -204,5 +204,6 @@ SCENARIOS = [
     Scenario(engines),
     Scenario(databases.postgres),
     Scenario(databases.postgres_future),
+    Scenario(databases.two_nodes),
     Scenario(databases.held_transaction, long=True),
 ]

@@ -95,35 +95,18 @@ static bool batch_from_json(struct call *c, struct problem *p)
     return true;
 }
 
-/* The next line that has something in it; false at the end. */
-static bool line_next(const char **at, const char *end, const char **line, size_t *len)
-{
-    while (*at < end) {
-        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
-        stop = stop ? stop : end;
-        *line = *at;
-        *len = (size_t)(stop - *at);
-        *at = stop < end ? stop + 1 : end;
-        for (size_t i = 0; i < *len; i++) {
-            if ((*line)[i] != ' ' && (*line)[i] != '\t' && (*line)[i] != '\r')
-                return true;
-        }
-    }
-    return false;
-}
-
 static bool batch_from_lines(struct call *c, struct problem *p)
 {
     const char *at = c->http->body, *end = at ? at + c->http->body_len : NULL, *line;
     size_t len;
     uint32_t count = 0;
-    while (count <= ENQUEUE_BATCH_MAX && line_next(&at, end, &line, &len))
+    while (count <= ENQUEUE_BATCH_MAX && call_line(&at, end, &line, &len))
         count++;
     if (count == 0 || count > ENQUEUE_BATCH_MAX)
         return size_refuse(p);
     struct batch *b = c->extra = batch_new(count);
     struct json_doc *doc = &c->api->doc;
-    for (at = c->http->body; line_next(&at, end, &line, &len);) {
+    for (at = c->http->body; call_line(&at, end, &line, &len);) {
         if (!json_parse(doc, line, len, MESSAGE_TOKENS_MAX))
             doc->count = 0;
         batch_add(b, doc, 0);

@@ -228,3 +228,19 @@ bool queue_name_valid(const char *name, size_t len)
     bool dots = (len == 1 && name[0] == '.') || (len == 2 && memcmp(name, "..", 2) == 0);
     return len > 0 && !dots && queue_prefix_valid(name, len);
 }
+
+bool call_line(const char **at, const char *end, const char **line, size_t *len)
+{
+    while (*at < end) {
+        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+        stop = stop ? stop : end;
+        *line = *at;
+        *len = (size_t)(stop - *at);
+        *at = stop < end ? stop + 1 : end;
+        for (size_t i = 0; i < *len; i++) {
+            if ((*line)[i] != ' ' && (*line)[i] != '\t' && (*line)[i] != '\r')
+                return true;
+        }
+    }
+    return false;
+}

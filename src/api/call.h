@@ -92,6 +92,9 @@ MUST_USE bool call_body(struct call *c, const struct field_table *table, void *t
 MUST_USE bool call_json(struct call *c); /* only parsed, into api->doc */
 MUST_USE bool call_query(struct call *c, const struct field_table *table, void *target);
 
+/* The next line of a body that has something in it; false at the end. */
+bool call_line(const char **at, const char *end, const char **line, size_t *len);
+
 /* The problem of a request or an item that came back with `status`. */
 void call_problem(const struct call *c, enum status status, struct problem *p);
 
@@ -105,6 +108,7 @@ bool queue_prefix_valid(const char *prefix, size_t len); /* what a name may star
 typedef void call_handler(struct call *c);
 call_handler messages_enqueue, messages_claim;                                 /* messages.c */
 call_handler batch_enqueue;                                                    /* batch.c */
+call_handler import_lines;                                                     /* import.c */
 call_handler receipts_nack, receipts_release, receipts_extend, receipts_batch; /* receipts.c */
 call_handler priority_set, priority_set_many, position_get;                    /* priority.c */
 call_handler lookup_get, lookup_delete, lookup_export;                         /* lookup.c */

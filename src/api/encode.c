@@ -300,7 +300,10 @@ void encode_exported(struct buf *out, const struct engine_queue *q, const struct
         json_put_string(out, message_dedup_key(m), m->dedup_len);
     }
     put_expiry(out, m);
+    put_escalation(out, q, m);
     put_reason(out, m);
+    if (m->delivery && m->state == MESSAGE_DEAD)
+        put_time(out, ",\"died_at\":", m->delivery->died_ms);
     put_metadata(out, m, true);
     put_payload(out, m, true);
     buf_lit(out, "}\n");

@@ -27,6 +27,8 @@ void encode_exported(struct buf *out, const struct engine_queue *q,
 
 /* No message takes more than this: every byte escaped, and room for the rest. */
 #define ENCODED_MESSAGE_MAX                                                                        \
-    (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + REASON_MAX + 2 * LEVEL_NAME_MAX) + 1024)
+    (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + 2 * REASON_MAX + ACTOR_MAX +                \
+          3 * LEVEL_NAME_MAX) +                                                                    \
+     1024)
 
 #endif

@@ -7,30 +7,14 @@
 
 #include <stdlib.h>
 
-/* The fields as they were found; everything borrows the request. */
-struct enqueue {
-    struct draft draft; /* its body and lengths come last */
-    const struct json_token *payload;
-    const struct json_token *base64;
-    const char *metadata;
-    size_t metadata_len;
-    bool has_metadata; /* the field was there, if only with an empty object */
-    const char *dedup;
-    size_t dedup_len;
-    unsigned times;   /* how many of the three ways to name a time were used */
-    struct buf pairs; /* owned: metadata that is put together from metadata.KEY=VALUE */
-    unsigned pair_count;
-    struct json_doc *parsed; /* owned: to look at a query's metadata */
-};
-
-static bool take_payload(struct field *f, void *target)
+bool enqueue_take_payload(struct field *f, void *target)
 {
     struct enqueue *e = target;
     e->payload = f->value;
     return true;
 }
 
-static bool take_base64(struct field *f, void *target)
+bool enqueue_take_base64(struct field *f, void *target)
 {
     struct enqueue *e = target;
     if (f->value->type != JSON_STRING)
@@ -39,7 +23,7 @@ static bool take_base64(struct field *f, void *target)
     return true;
 }
 
-static bool take_priority(struct field *f, void *target)
+bool enqueue_take_priority(struct field *f, void *target)
 {
     struct enqueue *e = target;
     return field_priority(f, &e->draft.priority);
@@ -75,7 +59,7 @@ static bool take_delay_seconds(struct field *f, void *target)
     return one_time(f, e) && field_seconds(f, 0, DELAY_SECONDS_MAX, &e->draft.delay_ms);
 }
 
-static bool take_dequeue_at(struct field *f, void *target)
+bool enqueue_take_dequeue_at(struct field *f, void *target)
 {
     struct enqueue *e = target;
     if (field_null(f))
@@ -83,7 +67,7 @@ static bool take_dequeue_at(struct field *f, void *target)
     return one_time(f, e) && field_i64(f, -TIME_MS_MAX, TIME_MS_MAX, &e->draft.ready_ms);
 }
 
-static bool take_dedup_key(struct field *f, void *target)
+bool enqueue_take_dedup_key(struct field *f, void *target)
 {
     struct enqueue *e = target;
     if (field_null(f))
@@ -122,7 +106,7 @@ static bool metadata_check(struct field *f, const struct json_doc *doc, uint32_t
     return true;
 }
 
-static bool take_metadata(struct field *f, void *target)
+bool enqueue_take_metadata(struct field *f, void *target)
 {
     struct enqueue *e = target;
     const struct json_token *value = f->value;
@@ -165,15 +149,15 @@ static bool take_metadata_pair(struct field *f, void *target)
 }
 
 #define COMMON_FIELDS                                                                              \
-    FIELD("priority", take_priority), FIELD("delay_seconds", take_delay_seconds),                  \
-        FIELD("delay_until", take_delay_until), FIELD("dequeue_at", take_dequeue_at),              \
-        FIELD("dedup_key", take_dedup_key), FIELD("ttl_seconds", take_ttl),                        \
-        FIELD("metadata", take_metadata)
+    FIELD("priority", enqueue_take_priority), FIELD("delay_seconds", take_delay_seconds),          \
+        FIELD("delay_until", take_delay_until), FIELD("dequeue_at", enqueue_take_dequeue_at),      \
+        FIELD("dedup_key", enqueue_take_dedup_key), FIELD("ttl_seconds", take_ttl),                \
+        FIELD("metadata", enqueue_take_metadata)
 
 static const struct field_spec json_specs[] = {
-    FIELD("payload", take_payload),
+    FIELD("payload", enqueue_take_payload),
     COMMON_FIELDS,
-    FIELD("payload_base64", take_base64),
+    FIELD("payload_base64", enqueue_take_base64),
 };
 static const struct field_table json_table = FIELD_TABLE(json_specs);
 
@@ -183,7 +167,7 @@ static const struct field_spec query_specs[] = {
 };
 static const struct field_table query_table = FIELD_TABLE(query_specs);
 
-static void enqueue_init(struct enqueue *e)
+void enqueue_init(struct enqueue *e)
 {
     e->draft.body = NULL;
     e->draft.priority.kind = PRIORITY_DEFAULT;
@@ -253,7 +237,7 @@ static bool body_from_base64(struct enqueue *e, struct problem *p)
                        "section 4).");
 }
 
-static bool payload_take(struct enqueue *e, struct problem *p)
+bool enqueue_body(struct enqueue *e, struct problem *p)
 {
     if (!e->payload == !e->base64) {
         problem_set_field(p, "", "payload", 7);
@@ -275,7 +259,7 @@ bool enqueue_from_json(const struct json_doc *doc, uint32_t object, struct draft
 {
     struct enqueue e;
     enqueue_init(&e);
-    if (!fields_object(doc, object, "", &json_table, &e, p) || !payload_take(&e, p))
+    if (!fields_object(doc, object, "", &json_table, &e, p) || !enqueue_body(&e, p))
         return false;
     *draft = e.draft;
     return true;

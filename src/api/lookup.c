@@ -87,14 +87,16 @@ void lookup_delete(struct call *c)
     call_submit(c, REQUEST_CANCEL, cancel_finish);
 }
 
-/* Export: one message a line. The cursor is the engine's own, in hexadecimal. */
+/* Export: one message a line. The cursor is the engine's own, in hexadecimal. What is done is kept
+ * for people to look at, and stays where it is. */
 
 static void export_visit(struct engine_op *op, const struct engine_queue *q,
                          const struct message *m, struct instant now)
 {
     struct call *c = call_of_op(op);
     (void)now;
-    encode_exported(&c->out, q, m);
+    if (m->state != MESSAGE_DONE)
+        encode_exported(&c->out, q, m);
 }
 
 static void export_finish(struct call *c)
@@ -129,17 +131,27 @@ static bool take_cursor(struct field *f, void *target)
     return field_refuse(f, "must be an X-Next-Cursor as it came.");
 }
 
+static bool take_state(struct field *f, void *target)
+{
+    struct call *c = target;
+    if (!json_is(f->value, "dead"))
+        return field_refuse(f, "can only be \"dead\"; leave it out for all messages.");
+    c->request.op.verb = ENGINE_DEAD_LIST;
+    return true;
+}
+
 void lookup_export(struct call *c)
 {
     static const struct field_spec specs[] = {
+        FIELD("state", take_state),
         FIELD("limit", listing_take_limit),
         FIELD("after", take_cursor),
     };
     static const struct field_table table = FIELD_TABLE(specs);
     c->listing.limit = LIST_MAX;
+    c->request.op.verb = ENGINE_LIST;
     if (!call_query(c, &table, c))
         return;
-    c->request.op.verb = ENGINE_LIST;
     c->request.op.visit = export_visit;
     listing_start(c, export_finish);
 }

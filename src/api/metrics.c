@@ -122,7 +122,7 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
     [REQUEST_DELETE] = "delete",     [REQUEST_QUEUE] = "queue",
     [REQUEST_QUEUES] = "queues",     [REQUEST_STATS] = "stats",
     [REQUEST_MOVE] = "move",         [REQUEST_MOVE_BULK] = "move_bulk",
-    [REQUEST_POSITION] = "position",
+    [REQUEST_POSITION] = "position", [REQUEST_IMPORT] = "import",
 };
 
 static const char *const verb_names[ENGINE_VERB_COUNT] = {
@@ -130,6 +130,7 @@ static const char *const verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_SET] = "queue_set",
     [ENGINE_QUEUE_DELETE] = "queue_delete",
     [ENGINE_PUT] = "put",
+    [ENGINE_IMPORT] = "import",
     [ENGINE_CLAIM] = "claim",
     [ENGINE_ACK] = "ack",
     [ENGINE_NACK] = "nack",

@@ -19,6 +19,7 @@ static const struct route routes[] = {
      BODY_MESSAGE},
     {VERB_GET, MESSAGES, messages_claim, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_POST, MESSAGES "/batch", batch_enqueue, ROLE_PRODUCE, ROUTE_CHANGES, BODY_BATCH},
+    {VERB_POST, MESSAGES "/import", import_lines, ROLE_ADMIN, ROUTE_CHANGES, BODY_BATCH},
     {VERB_POST, MESSAGES "/claim", messages_claim, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGES "/ack", receipts_batch, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGES "/priority", priority_set_many, ROLE_ADMIN, ROUTE_CHANGES, 0},

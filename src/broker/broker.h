@@ -23,6 +23,7 @@ enum request_kind {
     /* Straight to the engine; op.verb, op.visit and the op's inputs are set by the caller
      * (op.done, op.queue and op.user are the broker's). */
     REQUEST_PUT,    /* op.put; the queue is created when missing and auto_create is on */
+    REQUEST_IMPORT, /* op.import */
     REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND */
     REQUEST_CANCEL, /* op.one */
     REQUEST_GET,    /* op.one */

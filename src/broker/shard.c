@@ -135,13 +135,19 @@ static void sweep(struct shard *s)
 
 /* Requests */
 
+/* Consumers may be waiting for what it brings. */
+static bool makes_ready(enum request_kind kind)
+{
+    return kind == REQUEST_PUT || kind == REQUEST_IMPORT || kind == REQUEST_SETTLE;
+}
+
 static void op_done(struct engine_op *op)
 {
     struct request *r = op->user;
     struct shard *s = r->shard;
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
         r->urgent_waiting = dispatch_urgent_waiting(r->dispatcher, op->settle.items[0].slot);
-    if (r->kind == REQUEST_PUT || r->kind == REQUEST_SETTLE)
+    if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
     shard_finish(s, r, op->status);
 }
@@ -152,7 +158,7 @@ static void pass_on(struct dispatcher *d, struct request *r)
     r->op.done = op_done;
     r->op.user = r;
     shard_submit(d->shard, &r->op);
-    if (r->kind == REQUEST_PUT || r->kind == REQUEST_SETTLE)
+    if (makes_ready(r->kind))
         dispatch_mark(d);
 }
 
@@ -200,6 +206,7 @@ typedef void request_fn(struct dispatcher *d, struct request *r);
 
 static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_PUT] = pass_on,
+    [REQUEST_IMPORT] = pass_on,
     [REQUEST_SETTLE] = pass_on,
     [REQUEST_CANCEL] = pass_on,
     [REQUEST_GET] = pass_on,

@@ -245,9 +245,14 @@ int call_complain(const struct call *c)
     return CLI_REFUSED;
 }
 
-int call_run(struct call *c, const char *method, const char *type)
+void call_try(struct call *c, const char *method, const char *type)
 {
     call_arm(c, method, type);
     call_finish(c, curl_easy_perform(c->easy));
+}
+
+int call_run(struct call *c, const char *method, const char *type)
+{
+    call_try(c, method, type);
     return call_succeeded(c) ? CLI_DONE : call_complain(c);
 }

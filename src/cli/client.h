@@ -52,6 +52,7 @@ void call_finish(struct call *c, CURLcode result);
 
 /* Sends and waits. CLI_DONE for 2xx; else complains and returns the exit status. */
 int call_run(struct call *c, const char *method, const char *type);
+void call_try(struct call *c, const char *method, const char *type); /* the same, silently */
 
 bool call_succeeded(const struct call *c); /* 2xx */
 bool call_is(const struct call *c, const char *problem_name);

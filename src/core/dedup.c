@@ -51,6 +51,14 @@ bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now
     return q->backing && q->backing->dedup_find(q, key, len, hit) && hit->until_ms > now.wall_ms;
 }
 
+void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit)
+{
+    forget(q, key, len);
+    entry_add(q, key, len, hit, false);
+    if (q->backing && !PLANTED(DEDUP_FORGETS))
+        q->backing->dedup_put(q, key, len, hit);
+}
+
 void dedup_put(struct queue *q, const struct message *m)
 {
     bool live = q->config->dedup_scope == DEDUP_LIVE;
@@ -61,11 +69,17 @@ void dedup_put(struct queue *q, const struct message *m)
         .enqueued_ms = m->enqueued_ms,
         .until_ms = live ? INT64_MAX : m->enqueued_ms + q->config->dedup_window_ms,
     };
-    const char *key = message_dedup_key(m);
-    forget(q, key, m->dedup_len);
-    entry_add(q, key, m->dedup_len, &hit, false);
-    if (q->backing && !PLANTED(DEDUP_FORGETS))
-        q->backing->dedup_put(q, key, m->dedup_len, &hit);
+    dedup_remember(q, message_dedup_key(m), m->dedup_len, &hit);
+}
+
+void dedup_adopt(struct queue *q, const struct message *m, struct instant now)
+{
+    bool live = q->config->dedup_scope == DEDUP_LIVE;
+    struct dedup_hit hit;
+    if (!live && m->enqueued_ms + q->config->dedup_window_ms <= now.wall_ms)
+        return;
+    if (!dedup_find(q, message_dedup_key(m), m->dedup_len, now, &hit))
+        dedup_put(q, m);
 }
 
 /* Only a key that lives with the message, and still names this one, goes with it. */

@@ -8,6 +8,10 @@
 bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now,
                 struct dedup_hit *hit);
 void dedup_put(struct queue *q, const struct message *m);
+/* This key stands for that message, whatever it stood for. */
+void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit);
+/* The key of a message that was enqueued elsewhere, unless somebody has it or its time is over. */
+void dedup_adopt(struct queue *q, const struct message *m, struct instant now);
 void dedup_release(struct queue *q, struct message *m); /* the message is gone */
 uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
 int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* the earlier of the two */

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note,
-                                         int64_t wall_ms)
+struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms)
 {
     struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
     e->at_ms = wall_ms;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static bool past_ttl(const struct message *m, struct instant now)
+bool queue_past_ttl(const struct message *m, struct instant now)
 {
     return m->expiry && m->expiry->node.key <= now.wall_ms && !PLANTED(TTL_IGNORED);
 }
@@ -52,7 +52,7 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
 struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
 {
     struct message *m;
-    while ((m = lane_head(q, slot, now)) && past_ttl(m, now))
+    while ((m = lane_head(q, slot, now)) && queue_past_ttl(m, now))
         queue_expire(q, m, now);
     return m;
 }
@@ -85,7 +85,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
 static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
                                     struct instant now)
 {
-    if (past_ttl(m, now)) {
+    if (queue_past_ttl(m, now)) {
         queue_expire(q, m, now);
         return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
     }

@@ -58,6 +58,7 @@ struct message_id {
 
 void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1]);
 bool message_id_parse(const char *text, size_t len, struct message_id *id);
+
 void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT + 1]);
 bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES]);
 

@@ -2,6 +2,7 @@
  *
  *   queue.c     places, and the one function that moves a message between them
  *   put.c       a draft becomes a message
+ *   import.c    and so does one from elsewhere, with its past
  *   lease.c     heads of lanes, leases on them, and their receipts
  *   end.c       what ends a message, and what brings a dead one back
  *   escalate.c  from one level to another
@@ -36,6 +37,15 @@ void queue_expire(struct queue *q, struct message *m, struct instant now);
  * Returns the state it is in now; the message may be gone. */
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now);
+
+/* The time by which what is put now is ordered. */
+int64_t queue_order_time(struct queue *q, struct instant now);
+
+/* A new message takes its place, in memory or in its lane's tail. */
+void queue_settle_in(struct queue *q, struct message *m);
+
+bool queue_past_ttl(const struct message *m, struct instant now);
+struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms);
 
 /* Whether a new message stays in memory or joins its lane's tail, which it may begin. */
 bool queue_keeps_in_memory(struct queue *q, const struct message *m);

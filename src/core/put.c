@@ -6,7 +6,7 @@
  * out around; beyond it the clock was set, and is followed. */
 #define CLOCK_STEP_MS 1000
 
-static int64_t order_time(struct queue *q, struct instant now)
+int64_t queue_order_time(struct queue *q, struct instant now)
 {
     bool small_step_back = now.wall_ms < q->clock_ms && q->clock_ms - now.wall_ms <= CLOCK_STEP_MS;
     if (!small_step_back)
@@ -33,7 +33,7 @@ static bool never_fits(const struct queue *q, const struct draft *d)
 static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
 {
     struct message *m = message_new((*q->next_seq)++);
-    int64_t at = order_time(q, now);
+    int64_t at = queue_order_time(q, now);
     m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
     if (PLANTED(DELAY_IGNORED))
         m->ready_ms = at;
@@ -50,6 +50,21 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
     if (ttl_ms > 0)
         message_set_expiry(m, now.wall_ms + ttl_ms);
     return m;
+}
+
+/* A tail holds only what is as it was born. */
+void queue_settle_in(struct queue *q, struct message *m)
+{
+    if (m->touched || queue_keeps_in_memory(q, m)) {
+        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
+        queue_enlist(q, m);
+        if (q->backing)
+            q->backing->stored(q, m, true);
+    } else {
+        queue_tail_advance(q, m->slot, q->clock_ms);
+        queue_tail_add(q, m);
+        q->backing->stored(q, m, false);
+    }
 }
 
 void queue_put(struct queue *q, struct put_item *item, struct instant now)
@@ -79,7 +94,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
      * group. */
     uint8_t slot = q->config->levels[rank].slot;
     if (lane_has_tail(&q->lanes[slot]))
-        queue_tail_advance(q, slot, order_time(q, now));
+        queue_tail_advance(q, slot, queue_order_time(q, now));
     struct message *m = from_draft(q, d, rank, now);
     item->status = STATUS_OK;
     item->id = message_identity(m, q->id);
@@ -87,14 +102,5 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
     q->view->totals.enqueued++;
     if (m->dedup_len > 0)
         dedup_put(q, m);
-    if (queue_keeps_in_memory(q, m)) {
-        queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
-        queue_enlist(q, m);
-        if (q->backing)
-            q->backing->stored(q, m, true);
-    } else {
-        queue_tail_advance(q, m->slot, q->clock_ms);
-        queue_tail_add(q, m);
-        q->backing->stored(q, m, false);
-    }
+    queue_settle_in(q, m);
 }

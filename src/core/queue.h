@@ -34,6 +34,39 @@ struct put_item {
     int64_t enqueued_ms;
 };
 
+/* A message as it was elsewhere, to be stored as it was there; and what became of it. */
+struct import_item {
+    struct draft draft;       /* ready_ms is set; a delay or time to live is not looked at */
+    struct message_id origin; /* its id there */
+    int64_t enqueued_ms;
+    int64_t expire_ms; /* the end of its time to live; INT64_MAX: none */
+    int64_t died_ms;   /* when dead */
+    bool dead;
+    uint16_t attempts;
+    /* The last escalation. A level that the queue does not have any more is left out. */
+    bool escalated;
+    int64_t escalated_ms;
+    struct priority_ref escalated_from;
+    char *text; /* owned, or NULL: reason, then who escalated it, then why */
+    uint16_t reason_len, actor_len, why_len;
+    /* Out. */
+    enum status status;
+    bool known; /* it had been imported before */
+    struct message_id id;
+};
+
+void import_item_fini(struct import_item *item);
+/* Where the escalation came from, or the message's own slot when that is not known. */
+uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
+                         uint8_t slot);
+
+/* What it is known by: its id there, when it was enqueued, and what is in it. No client can name
+ * this as a dedup key: it starts with a byte that no UTF-8 has. */
+#define IMPORT_KEY_BYTES (1 + MESSAGE_ID_TEXT + 2 * 8)
+void import_key(const struct import_item *item, char out[IMPORT_KEY_BYTES]);
+
+#define IMPORT_KNOWN_MS (7LL * 86400 * 1000) /* for so long an import is remembered */
+
 struct settle_item {
     struct message_id id;
     uint8_t receipt[RECEIPT_BYTES];
@@ -155,6 +188,7 @@ void queue_fini(struct queue *q);
 
 /* Verbs. `now` is the time at which they happen. A refusal changes nothing. */
 void queue_put(struct queue *q, struct put_item *item, struct instant now);
+void queue_import(struct queue *q, struct import_item *item, struct instant now);
 void queue_ack(struct queue *q, struct settle_item *item, struct instant now);
 void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
                 uint32_t reason_len, struct instant now);

@@ -94,6 +94,13 @@ enum engine_verb {
      * UNKNOWN_PRIORITY, STORAGE_FULL. The body of a stored draft is taken (draft.body is NULL
      * then). */
     ENGINE_PUT,
+    /* Stores import.items as they were elsewhere: dead ones dead, the others by their ready time;
+     * one whose time to live is over ends at once. No limit of the queue refuses them. Per item: OK
+     * with the id (known set when the same message was imported within IMPORT_KNOWN_MS: then that
+     * one's), UNKNOWN_PRIORITY, STORAGE_FULL. The dedup key
+     * counts from when it was enqueued, unless somebody else has it. The body of a stored one is
+     * taken. */
+    ENGINE_IMPORT,
     /* Leases up to claim.plan->want messages by the plan, says in each step how many it found, and
      * visit shows each. Each counts an attempt. An engine with the capability SHARED also keeps to
      * the in-flight limits of the configuration itself. */
@@ -169,6 +176,10 @@ struct engine_op {
             struct put_item *items;
             uint32_t count;
         } put;
+        struct {
+            struct import_item *items;
+            uint32_t count;
+        } import;
         struct {
             struct plan *plan;
             int64_t lease_ms; /* -1: the queue's own */

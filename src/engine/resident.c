@@ -190,6 +190,12 @@ static void apply_put(struct resident_queue *rq, struct engine_op *op, struct in
         queue_put(&rq->core, &op->put.items[i], now);
 }
 
+static void apply_import(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    for (uint32_t i = 0; i < op->import.count; i++)
+        queue_import(&rq->core, &op->import.items[i], now);
+}
+
 /* The heads that a claim has looked at. Taking one changes no other. */
 struct claim_heads {
     uint32_t known; /* a set of slots */
@@ -393,6 +399,7 @@ static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, str
 
 static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_PUT] = apply_put,
+    [ENGINE_IMPORT] = apply_import,
     [ENGINE_CLAIM] = apply_claim,
     [ENGINE_ACK] = apply_settle,
     [ENGINE_NACK] = apply_settle,

@@ -102,9 +102,11 @@ static void see(struct engine_op *op, const struct engine_queue *q, const struct
                         .attempts = m->attempts,
                         .ready_ms = m->ready_ms,
                         .enqueued_ms = m->enqueued_ms,
+                        .expire_ms = m->expiry ? m->expiry->node.key : INT64_MAX,
                         .payload_len = m->payload_len};
     snprintf(s->payload, sizeof(s->payload), "%.*s", (int)m->payload_len, message_payload(m));
     snprintf(s->metadata, sizeof(s->metadata), "%.*s", (int)m->metadata_len, message_metadata(m));
+    snprintf(s->dedup, sizeof(s->dedup), "%.*s", (int)m->dedup_len, message_dedup_key(m));
     if (!m->delivery)
         return;
     memcpy(s->receipt, m->delivery->receipt, RECEIPT_BYTES);
@@ -319,6 +321,18 @@ struct message_id put(const char *q, const char *payload, int rank)
     assert_int_equal(item.status, STATUS_OK);
     assert_false(item.deduplicated);
     return item.id;
+}
+
+void import(const char *q, struct import_item *items, uint32_t count)
+{
+    struct engine_op op = op_on(q, ENGINE_IMPORT);
+    op.import.items = items;
+    op.import.count = count;
+    run(&op);
+    assert_int_equal(op.status, STATUS_OK);
+    for (uint32_t i = 0; i < count; i++)
+        assert_true((items[i].draft.body == NULL) ==
+                    (items[i].status == STATUS_OK && !items[i].known));
 }
 
 void put_many(const char *q, uint32_t count, int rank)

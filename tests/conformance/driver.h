@@ -25,11 +25,13 @@ struct shown {
     int64_t ready_ms;
     int64_t enqueued_ms;
     int64_t died_ms;
+    int64_t expire_ms; /* INT64_MAX: no time to live */
     int64_t lease_ms;
     int64_t lease_until_ms;
     uint8_t receipt[RECEIPT_BYTES];
     char payload[64]; /* as text, cut */
     char metadata[64];
+    char dedup[64];
     char reason[64];
     size_t payload_len;
     bool escalated;
@@ -83,7 +85,8 @@ int slot_of(const char *name, int rank);
 /* Messages. */
 struct put_item put_spec(const char *q, struct spec s);
 struct message_id put(const char *q, const char *payload, int rank);
-void put_many(const char *q, uint32_t count, int rank); /* payloads m0, m1 … */
+void import(const char *q, struct import_item *items, uint32_t count); /* each has its answer */
+void put_many(const char *q, uint32_t count, int rank);                /* payloads m0, m1 … */
 /* An engine that several machines share goes by its server's clock alone: nothing here can set that
  * back, or let it run without the other. */
 bool own_clocks(void);

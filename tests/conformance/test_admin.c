@@ -1,4 +1,5 @@
 /* Without a receipt: cancel, get, purge, list, dead letters, and the queues themselves. */
+#include "base/mem.h"
 #include "conformance/driver.h"
 
 #include <stdio.h>
@@ -399,6 +400,29 @@ static void health_has_words(void **state)
 
 #define TEST(name) cmocka_unit_test(name)
 
+/* Stores may keep what is large apart. */
+static void a_listing_shows_large_payloads_whole(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    c.max_attempts = 1;
+    make_queue(Q, &c);
+    char *large = mem_alloc(20001);
+    memset(large, 'x', 20000);
+    large[20000] = '\0';
+    put(Q, large, 0);
+    struct shown s = claim_one(Q);
+    assert_int_equal(nack(Q, &s, 0, "no", NULL), STATUS_OK);
+    put_spec(Q, (struct spec){.payload = large, .delay_ms = 1000});
+    put(Q, large, 0);
+    free(large);
+    assert_int_equal(dead_list(Q, 0, 10), 1);
+    assert_int_equal(d.shown[0].payload_len, 20000);
+    assert_int_equal(list_all(Q, 10), 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(d.shown[i].payload_len, 20000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +443,7 @@ int main(void)
         TEST(queues_do_not_see_each_other),
         TEST(totals_survive),
         TEST(health_has_words),
+        cmocka_unit_test(a_listing_shows_large_payloads_whole),
     };
     return driver_main(tests);
 }

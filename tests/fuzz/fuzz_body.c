@@ -132,6 +132,26 @@ static void put(struct request *r)
     }
 }
 
+static void import(struct request *r)
+{
+    assert(r->op.import.count >= 1 && r->op.import.count <= ENQUEUE_BATCH_MAX);
+    for (uint32_t i = 0; i < r->op.import.count; i++) {
+        struct import_item *item = &r->op.import.items[i];
+        check_draft(&item->draft);
+        assert(item->draft.ready_ms != READY_NOW);
+        assert(item->enqueued_ms >= -TIME_MS_MAX && item->enqueued_ms <= TIME_MS_MAX);
+        assert(item->reason_len <= REASON_MAX && item->why_len <= REASON_MAX);
+        assert(item->actor_len <= ACTOR_MAX);
+        size_t len = (size_t)item->reason_len + item->actor_len + item->why_len;
+        assert(len == 0 || utf8_valid(item->text, len));
+        item->status = levels_resolve(&t.queue.config, &item->draft.priority) < 0
+                           ? STATUS_UNKNOWN_PRIORITY
+                           : STATUS_OK;
+        item->id = item->origin;
+        item->known = item->attempts > 3;
+    }
+}
+
 static void settle(struct request *r)
 {
     assert(r->op.settle.count >= 1 && r->op.settle.count <= ACK_BATCH_MAX);
@@ -286,7 +306,7 @@ static void (*const serve[REQUEST_KIND_COUNT])(struct request *r) = {
     [REQUEST_DELETE] = nothing,   [REQUEST_QUEUE] = facts,
     [REQUEST_QUEUES] = facts,     [REQUEST_STATS] = facts,
     [REQUEST_MOVE] = move,        [REQUEST_MOVE_BULK] = move_many,
-    [REQUEST_POSITION] = explain,
+    [REQUEST_POSITION] = explain, [REQUEST_IMPORT] = import,
 };
 
 void broker_submit(struct broker_port *port, struct request *r)

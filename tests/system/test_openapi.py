@@ -1,6 +1,7 @@
 """docs/openapi.yaml says formally what the server does: every route is in it, and real answers
 fit its schemas."""
 
+import json
 import os
 import re
 
@@ -17,7 +18,7 @@ MESSAGES = QUEUE + "/messages"
 CALLS = [
     ("put", QUEUE), ("get", QUEUE), ("get", "/v1/queues"), ("delete", QUEUE),
     ("post", QUEUE + "/purge"), ("post", QUEUE + "/pause"), ("post", QUEUE + "/resume"),
-    ("get", QUEUE + "/stats"), ("post", MESSAGES), ("post", MESSAGES + "/batch"),
+    ("get", QUEUE + "/stats"), ("post", MESSAGES), ("post", MESSAGES + "/batch"), ("post", MESSAGES + "/import"), ("get", QUEUE + "/export"),
     ("post", MESSAGES + "/claim"), ("get", MESSAGES), ("delete", MESSAGES + "/{id}"),
     ("post", MESSAGES + "/{id}/nack"), ("post", MESSAGES + "/{id}/release"),
     ("post", MESSAGES + "/{id}/extend"), ("post", MESSAGES + "/ack"),
@@ -131,6 +132,15 @@ def test_real_answers_fit_their_schemas(document, queue, api):
     batch = {"messages": [{"payload": "y"}, {"payload": "z", "priority": 77},
                           {"payload_base64": "AAEC"}]}
     fits("post", MESSAGES + "/batch", api.post(queue.path + "/messages/batch", batch))
+    exported = api.get(queue.path + "/export").body
+    schema = {"$ref": "#/components/schemas/ExportedMessage", "components": document["components"]}
+    for line in exported.splitlines():
+        jsonschema.Draft202012Validator(schema).validate(json.loads(line))
+    copy = queue.path + "-copy"
+    fits("put", QUEUE, api.put(copy, {}))
+    fits("post", MESSAGES + "/import",
+         api.request("POST", copy + "/messages/import", exported + b"{}\n",
+                     {"Content-Type": "application/x-ndjson"}))
     waits = queue.put("w")
     fits("post", MESSAGES + "/{id}/priority",
          api.post(queue.message_path(waits) + "/priority", {"priority": 0, "actor": "ann"}))

@@ -123,6 +123,42 @@ static void a_batch_tells_each_message_its_own(void **state)
     assert_int_equal(json_get(&t.doc, 0, "results")->count, 2);
 }
 
+static void what_was_exported_can_be_imported(void **state)
+{
+    struct http_request req;
+    const struct ask lines = {.type = "application/x-ndjson"};
+    (void)state;
+    ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":{\"a\":\n1},\"dedup_key\":\"k\"}");
+    ask(VERB_POST, "/v1/queues/q/messages", "{\"payload_base64\":\"AAH/\",\"priority\":9}");
+    ask(VERB_PUT, "/v1/queues/other", "{}");
+    assert_int_equal(ask(VERB_GET, "/v1/queues/q/export", NULL), 200);
+    struct buf exported = {0};
+    buf_put(&exported, t.body.data, t.body.len);
+    buf_puts(&exported, "\n{\"message_id\":\"msg_0\"}\n{\n");
+    const char *body = buf_cstr(&exported);
+    static const char *const known[] = {"false", "true"};
+    for (int again = 0; again < 2; again++) {
+        ask_as(&req, &lines, VERB_POST, "/v1/queues/other/messages/import", body);
+        assert_int_equal(t.status, 200);
+        const struct json_token *results = json_get(&t.doc, 0, "results");
+        assert_int_equal(results->count, 4);
+        uint32_t at = json_first(&t.doc, (uint32_t)(results - t.doc.tokens));
+        const struct json_token *k = json_get(&t.doc, at, "known");
+        assert_memory_equal(k->raw, known[again], k->raw_len);
+        assert_non_null(strstr(buf_cstr(&t.body), "/message_id"));
+        assert_non_null(strstr(buf_cstr(&t.body), "malformed-json"));
+    }
+    buf_fini(&exported);
+    ask(VERB_GET, "/v1/queues/other/export?state=dead", NULL);
+    assert_int_equal(t.body.len, 0);
+    ask(VERB_GET, "/v1/queues/other/export?state=alive", NULL);
+    problem_is(422, "invalid-field", "/state");
+    ask(VERB_POST, "/v1/queues/other/messages/import", "{}");
+    problem_is(415, "unsupported-media-type", NULL);
+    ask_as(&req, &lines, VERB_POST, "/v1/queues/other/messages/import", "\n \n");
+    problem_is(422, "invalid-field", NULL);
+}
+
 static void an_export_is_continued_by_its_cursor(void **state)
 {
     unsigned lines = 0;
@@ -344,6 +380,7 @@ int main(void)
         TEST(a_message_goes_in_out_and_away),
         TEST(receipts_nack_release_and_extend),
         TEST(a_batch_tells_each_message_its_own),
+        TEST(what_was_exported_can_be_imported),
         TEST(an_export_is_continued_by_its_cursor),
         TEST(a_priority_is_changed_and_a_place_explained),
         TEST(a_message_that_is_gone_after_its_change_is_not_found),

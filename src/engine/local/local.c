@@ -169,11 +169,18 @@ static void after_sweep(struct resident_queue *rq, struct instant now)
     local_queue_of(&rq->core)->local->present = NULL;
 }
 
-static void refuse_puts(struct engine_op *op, enum status status)
+static bool stores(const struct engine_op *op)
+{
+    return op->verb == ENGINE_PUT || op->verb == ENGINE_IMPORT;
+}
+
+static void refuse_storing(struct engine_op *op, enum status status)
 {
     op->status = status;
-    for (uint32_t i = 0; i < op->put.count; i++)
+    for (uint32_t i = 0; op->verb == ENGINE_PUT && i < op->put.count; i++)
         op->put.items[i].status = status;
+    for (uint32_t i = 0; op->verb == ENGINE_IMPORT && i < op->import.count; i++)
+        op->import.items[i].status = status;
 }
 
 static void submit(struct engine *e, struct engine_op *op, struct instant now)
@@ -182,8 +189,8 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     l->now = now;
     if (e->failed)
         op->status = STATUS_ENGINE_UNAVAILABLE;
-    else if (op->verb == ENGINE_PUT && store_space(l->shared->store) != STATUS_OK)
-        refuse_puts(op, STATUS_STORAGE_FULL);
+    else if (stores(op) && store_space(l->shared->store) != STATUS_OK)
+        refuse_storing(op, STATUS_STORAGE_FULL);
     else
         apply(l, op, now);
     struct group *g = journal_group(l);

@@ -53,7 +53,8 @@ BEGIN
         ELSIF hit.seq IS NULL THEN
             put.seq := nextval('triage.seq');
             IF item.key IS NOT NULL AND (q.dedup_scope = 'live' OR q.dedup_window_ms > 0) THEN
-                hit := triage.dedup_put(q, item.key, put, p_now);
+                hit := triage.dedup_take(q.id, item.key, put.seq, put.slot, put.ready_ms, p_now,
+                    CASE WHEN q.dedup_scope = 'window' THEN p_now + q.dedup_window_ms END, p_now);
             END IF;
         END IF;
         IF hit.seq IS NOT NULL THEN
@@ -69,8 +70,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes the key for the message, unless somebody else just did: then returns theirs.
-CREATE FUNCTION triage.dedup_put(q triage.queue, p_key bytea, put triage.put_result, p_now bigint)
+-- Takes a key for a message, unless somebody has it: then returns theirs.
+CREATE FUNCTION triage.dedup_take(p_queue int, p_key bytea, p_seq bigint, p_slot smallint,
+    p_ready_ms bigint, p_enqueued_ms bigint, p_until_ms bigint, p_now bigint)
 RETURNS triage.dedup
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,8 +80,7 @@ DECLARE
 BEGIN
     LOOP
         INSERT INTO triage.dedup AS d (queue, key, seq, slot, ready_ms, enqueued_ms, until_ms)
-        VALUES (q.id, p_key, put.seq, put.slot, put.ready_ms, p_now,
-                CASE WHEN q.dedup_scope = 'window' THEN p_now + q.dedup_window_ms END)
+        VALUES (p_queue, p_key, p_seq, p_slot, p_ready_ms, p_enqueued_ms, p_until_ms)
         ON CONFLICT (queue, key) DO UPDATE
             SET seq = excluded.seq, slot = excluded.slot, ready_ms = excluded.ready_ms,
                 enqueued_ms = excluded.enqueued_ms, until_ms = excluded.until_ms
@@ -87,7 +88,7 @@ BEGIN
         IF FOUND THEN
             RETURN NULL;
         END IF;
-        SELECT * INTO hit FROM triage.dedup d WHERE d.queue = q.id AND d.key = p_key;
+        SELECT * INTO hit FROM triage.dedup d WHERE d.queue = p_queue AND d.key = p_key;
         IF FOUND THEN
             RETURN hit;
         END IF; -- it went with its message just now

@@ -294,6 +294,9 @@ static void answer_other(struct pg *pg, struct job *job, struct call *c)
     case ENGINE_QUEUE_DELETE:
         answer_queue_delete(op, c);
         break;
+    case ENGINE_IMPORT:
+        imports_answer(pg, op, c);
+        break;
     case ENGINE_CANCEL:
         op->status = status_of(c->result, 0, 0);
         break;

@@ -15,7 +15,7 @@ void param_now(const struct pg *pg, const struct job *job, struct params *p)
         param_null(p, WIRE_INT8);
 }
 
-static void put_queue(struct params *p, const struct pg_queue *q)
+void param_queue(struct params *p, const struct pg_queue *q)
 {
     param_int(p, WIRE_INT4, q->face.id);
     param_int(p, WIRE_INT4, q->face.version);
@@ -35,7 +35,7 @@ static void build_put(struct pg *pg, struct job *job, struct call *c)
     const struct queue_config *config = &c->queue->face.config;
     bool keys = false;
     c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
-    put_queue(p, c->queue);
+    param_queue(p, c->queue);
     param_array(p, WIRE_INT2_ARRAY);
     EACH_PUT(c, item)
     {
@@ -149,7 +149,7 @@ static void build_settle(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
     const struct engine_op *op = c->ops[0];
-    put_queue(p, c->queue);
+    param_queue(p, c->queue);
     put_receipts(p, c);
     if (c->verb == ENGINE_ACK) {
         c->sql = "SELECT * FROM triage.engine_ack($1,$2,$3,$4,$5,$6,$7)";
@@ -175,7 +175,7 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
     int64_t lease_ms = c->ops[0]->claim.lease_ms;
-    put_queue(p, c->queue);
+    param_queue(p, c->queue);
     uint32_t want = claims_put(c);
     param_int(p, WIRE_INT4, want);
     if (lease_ms < 0)
@@ -228,7 +228,7 @@ static void build_move(struct call *c, const struct engine_op *op)
     struct params *p = &c->params;
     const struct move_note *note = &op->move.note;
     c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
-    put_queue(p, c->queue);
+    param_queue(p, c->queue);
     const struct message_id **ids = mem_alloc(op->move.count * sizeof(struct message_id *));
     for (uint32_t i = 0; i < op->move.count; i++)
         ids[i] = &op->move.items[i].id;
@@ -266,7 +266,7 @@ static void build_list(struct call *c, const struct engine_op *op)
     enum { PHASE_DEAD = 4 };
     bool dead = op->verb == ENGINE_DEAD_LIST;
     bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
+    c->sql = "SELECT phase, (message).*, body FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
     param_int(p, WIRE_INT4, c->queue->face.id);
     param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
     param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
@@ -308,9 +308,13 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         c->sql = "SELECT triage.engine_queue_delete($1)";
         param_int(p, WIRE_INT4, op->queue->id);
         break;
+    case ENGINE_IMPORT:
+        imports_put(c, op);
+        param_now(pg, job, p);
+        break;
     case ENGINE_CANCEL:
         c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
-        put_queue(p, c->queue);
+        param_queue(p, c->queue);
         put_id(p, c->queue, &op->one.id);
         param_now(pg, job, p);
         break;
@@ -328,7 +332,7 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         break;
     case ENGINE_PURGE:
         c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
-        put_queue(p, c->queue);
+        param_queue(p, c->queue);
         param_int(p, WIRE_INT4, op->bulk.max);
         if (op->bulk.before_seq == c->queue->face.next_seq)
             param_null(p, WIRE_INT8); /* all there are, which others may have added to */
@@ -342,7 +346,7 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         break;
     case ENGINE_DEAD_REDRIVE:
         c->sql = "SELECT * FROM triage.engine_redrive($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
-        put_queue(p, c->queue);
+        param_queue(p, c->queue);
         put_selection(p, op);
         if (op->bulk.slot >= 0)
             param_int(p, WIRE_INT2, op->bulk.slot);
@@ -352,7 +356,7 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         break;
     case ENGINE_DEAD_DROP:
         c->sql = "SELECT * FROM triage.engine_dead_drop($1,$2,$3,$4,$5,$6,$7,$8)";
-        put_queue(p, c->queue);
+        param_queue(p, c->queue);
         put_selection(p, op);
         break;
     case ENGINE_SWEEP:

@@ -66,25 +66,16 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
 static enum call_kind kind_of(enum engine_verb verb)
 {
     static const enum call_kind kinds[ENGINE_VERB_COUNT] = {
-        [ENGINE_PUT] = CALL_PUT,
-        [ENGINE_ACK] = CALL_SETTLE,
-        [ENGINE_NACK] = CALL_SETTLE,
-        [ENGINE_RELEASE] = CALL_SETTLE,
-        [ENGINE_EXTEND] = CALL_SETTLE,
-        [ENGINE_CLAIM] = CALL_CLAIM,
-        [ENGINE_QUEUE_OPEN] = CALL_OTHER,
-        [ENGINE_QUEUE_SET] = CALL_OTHER,
-        [ENGINE_QUEUE_DELETE] = CALL_OTHER,
-        [ENGINE_CANCEL] = CALL_OTHER,
-        [ENGINE_MOVE] = CALL_OTHER,
-        [ENGINE_COUNT] = CALL_OTHER,
-        [ENGINE_GET] = CALL_OTHER,
-        [ENGINE_PURGE] = CALL_OTHER,
-        [ENGINE_LIST] = CALL_OTHER,
-        [ENGINE_DEAD_LIST] = CALL_OTHER,
-        [ENGINE_DEAD_REDRIVE] = CALL_OTHER,
-        [ENGINE_DEAD_DROP] = CALL_OTHER,
-        [ENGINE_SWEEP] = CALL_OTHER,
+        [ENGINE_PUT] = CALL_PUT,         [ENGINE_IMPORT] = CALL_OTHER,
+        [ENGINE_ACK] = CALL_SETTLE,      [ENGINE_NACK] = CALL_SETTLE,
+        [ENGINE_RELEASE] = CALL_SETTLE,  [ENGINE_EXTEND] = CALL_SETTLE,
+        [ENGINE_CLAIM] = CALL_CLAIM,     [ENGINE_QUEUE_OPEN] = CALL_OTHER,
+        [ENGINE_QUEUE_SET] = CALL_OTHER, [ENGINE_QUEUE_DELETE] = CALL_OTHER,
+        [ENGINE_CANCEL] = CALL_OTHER,    [ENGINE_MOVE] = CALL_OTHER,
+        [ENGINE_COUNT] = CALL_OTHER,     [ENGINE_GET] = CALL_OTHER,
+        [ENGINE_PURGE] = CALL_OTHER,     [ENGINE_LIST] = CALL_OTHER,
+        [ENGINE_DEAD_LIST] = CALL_OTHER, [ENGINE_DEAD_REDRIVE] = CALL_OTHER,
+        [ENGINE_DEAD_DROP] = CALL_OTHER, [ENGINE_SWEEP] = CALL_OTHER,
     };
     return kinds[verb];
 }
@@ -162,6 +153,8 @@ static void gather(struct pg *pg, struct job *job)
         job->writes = job->writes || !only_reads(op->verb);
         if (op->verb == ENGINE_PUT)
             check_puts(q, op);
+        if (op->verb == ENGINE_IMPORT)
+            imports_check(q, op);
         if (q) {
             list_queue(pg, q);
             q->viewed =

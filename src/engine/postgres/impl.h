@@ -4,6 +4,7 @@
  *   calls.c     a group into calls of the SQL functions: which ops share one
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
+ *   imports.c   messages from elsewhere: the call and its answer
  *   answers.c   their answers, back into ops; rows.c has the rows that are messages
  *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
@@ -160,10 +161,16 @@ void calls_free(struct job *job);
 /* build.c */
 void call_build(struct pg *pg, struct job *job, struct call *c);
 void param_now(const struct pg *pg, const struct job *job, struct params *p);
+void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
 
 /* claims.c */
 bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */
 uint32_t claims_put(struct call *c); /* the plans, as one; returns how many messages they want */
+
+/* imports.c */
+void imports_check(struct pg_queue *q, struct engine_op *op); /* what needs no database */
+void imports_put(struct call *c, const struct engine_op *op);
+void imports_answer(struct pg *pg, struct engine_op *op, struct call *c);
 
 /* views.c. What is done here changes `seen`, for pg_view_changed to show. */
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);

@@ -195,6 +195,8 @@ void pg_fail(struct engine_op *op, enum status status)
     op->status = status;
     for (uint32_t i = 0; op->verb == ENGINE_PUT && i < op->put.count; i++)
         op->put.items[i].status = status;
+    for (uint32_t i = 0; op->verb == ENGINE_IMPORT && i < op->import.count; i++)
+        op->import.items[i].status = status;
     bool settles = op->verb == ENGINE_ACK || op->verb == ENGINE_NACK ||
                    op->verb == ENGINE_RELEASE || op->verb == ENGINE_EXTEND;
     for (uint32_t i = 0; settles && i < op->settle.count; i++)

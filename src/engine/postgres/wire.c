@@ -131,6 +131,19 @@ void element_bytes(struct params *p, const void *data, size_t len)
     p->array_count++;
 }
 
+void element_text(struct params *p, const char *text, size_t len)
+{
+    size_t kept = len;
+    for (size_t i = 0; i < len; i++)
+        kept -= text[i] == '\0';
+    put_be(&p->bytes, kept, 4);
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] != '\0')
+            buf_putc(&p->bytes, text[i]);
+    }
+    p->array_count++;
+}
+
 void element_null(struct params *p)
 {
     put_be(&p->bytes, UINT32_MAX, 4);

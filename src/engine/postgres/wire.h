@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PARAMS_MAX 16
+#define PARAMS_MAX 24
 
 enum wire_type {
     WIRE_BOOL = 16,
@@ -53,6 +53,7 @@ void param_jsonb(struct params *p, const struct buf *text);
 void param_array(struct params *p, enum wire_type array);
 void element_int(struct params *p, enum wire_type type, int64_t value);
 void element_bytes(struct params *p, const void *data, size_t len);
+void element_text(struct params *p, const char *text, size_t len); /* without its NULs */
 void element_null(struct params *p);
 void param_array_end(struct params *p);
 

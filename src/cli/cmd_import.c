@@ -1,0 +1,399 @@
+/* import: a file of messages into a queue. Lines that export wrote come back as they were; others
+ * are enqueued.
+ *
+ * The file is read twice. The first time finds where each message stands, and whether the export
+ * came to its end. Then they are sent in the order in which they once arrived, because a server
+ * lists them by state and level, and of two with the same ready time the first to arrive is first.
+ */
+#include "base/limits.h"
+#include "base/mem.h"
+#include "cli/args.h"
+#include "cli/client.h"
+#include "cli/payload.h"
+#include "cli/progress.h"
+#include "cli/transfer.h"
+#include "core/message.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BATCH_BYTES_MAX (HTTP_BODY_MAX / 4)
+#define LINE_BYTES_MAX  (HTTP_BODY_MAX / 4) /* several times what the largest message needs */
+#define LINE_TOKENS_MAX 200000
+#define ENQUEUED_HERE   UINT64_MAX /* not from an export: after those that are, in order of lines */
+
+/* Where a message stands in the file. */
+struct line {
+    uint64_t seq; /* its order of arrival where it was, or ENQUEUED_HERE */
+    int64_t offset;
+    int64_t number; /* from 1 on */
+};
+
+struct import {
+    const struct cli *cli;
+    const char *queue;
+    bool configure;
+    FILE *file;
+    struct call call;
+    struct json_doc doc;
+    char *text; /* the line in hand; getline's */
+    size_t text_cap;
+    struct buf configuration; /* empty: the file has none */
+    int64_t exported;         /* how many the file says it has; -1: it does not */
+    struct line *lines;
+    size_t line_count, line_cap;
+    /* The batch. */
+    struct buf batch;
+    struct line sent[ENQUEUE_BATCH_MAX];
+    size_t batch_count;
+    int64_t bytes, stored, known, deduplicated, failed;
+    struct progress progress;
+};
+
+static void import_fail(struct import *im, int64_t line, const char *why)
+{
+    im->failed++;
+    progress_wipe(&im->progress);
+    cli_complain("line %" PRId64 ": %s", line, why);
+}
+
+static bool is_blank(const char *line, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}
+
+/* Looking */
+
+static void line_add(struct import *im, uint64_t seq, int64_t offset, int64_t number)
+{
+    if (im->line_count == im->line_cap) {
+        im->line_cap = im->line_cap ? im->line_cap * 2 : 1024;
+        im->lines = mem_realloc(im->lines, im->line_cap * sizeof(im->lines[0]));
+    }
+    im->lines[im->line_count++] = (struct line){seq, offset, number};
+}
+
+static bool is_head(struct import *im, int64_t number)
+{
+    const struct json_token *t = json_get(&im->doc, 0, TRANSFER_CONFIGURATION);
+    if (number != 1 || t == NULL || t->type != JSON_OBJECT)
+        return false;
+    buf_put(&im->configuration, t->raw, t->raw_len);
+    return true;
+}
+
+static bool is_foot(struct import *im)
+{
+    const struct json_token *t = json_get(&im->doc, 0, TRANSFER_EXPORTED);
+    return t != NULL && im->doc.tokens[0].count == 1 && json_i64(t, &im->exported);
+}
+
+/* A line with a message id comes from an export; any other is for the server to judge. */
+static void look_at(struct import *im, size_t len, int64_t offset, int64_t number)
+{
+    if (is_blank(im->text, len))
+        return;
+    if (len > LINE_BYTES_MAX) {
+        import_fail(im, number, "it is longer than any message");
+        return;
+    }
+    if (!json_parse(&im->doc, im->text, len, LINE_TOKENS_MAX)) {
+        import_fail(im, number, im->doc.error);
+        return;
+    }
+    if (is_head(im, number) || is_foot(im))
+        return;
+    const struct json_token *t = json_get(&im->doc, 0, "message_id");
+    struct message_id id = {0};
+    if (t != NULL && t->type == JSON_STRING)
+        message_id_parse(t->str, t->len, &id);
+    line_add(im, t ? id.seq : ENQUEUED_HERE, offset, number);
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const struct line *x = a, *y = b;
+    if (x->seq != y->seq)
+        return x->seq < y->seq ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* The next line without its end; -1 at the end of the file. */
+static ssize_t next_line(struct import *im)
+{
+    ssize_t len = getline(&im->text, &im->text_cap, im->file);
+    return len > 0 && im->text[len - 1] == '\n' ? len - 1 : len;
+}
+
+static int import_look(struct import *im)
+{
+    int64_t number = 0, offset = ftello(im->file);
+    for (ssize_t len; (len = next_line(im)) >= 0; offset = ftello(im->file))
+        look_at(im, (size_t)len, offset, ++number);
+    if (ferror(im->file)) {
+        cli_complain("line %" PRId64 ": %s", number + 1, strerror(errno));
+        return CLI_USAGE;
+    }
+    int64_t have = (int64_t)im->line_count + im->failed;
+    if (im->configuration.len > 0 && im->exported != have) {
+        cli_complain("the export did not come to its end, or lines are missing: it has %" PRId64
+                     " messages; nothing was stored",
+                     have);
+        return CLI_USAGE;
+    }
+    if (im->line_count > 0)
+        qsort(im->lines, im->line_count, sizeof(im->lines[0]), by_arrival);
+    return CLI_DONE;
+}
+
+/* The configuration */
+
+static bool same_configuration(struct import *im)
+{
+    static const char *const without[] = {"name", "paused", NULL};
+    struct buf here = {0}, there = {0};
+    transfer_configuration(&here, &im->call.doc, 0, without);
+    bool same = json_parse(&im->doc, im->configuration.data, im->configuration.len, 4096);
+    if (same)
+        transfer_configuration(&there, &im->doc, 0, without);
+    same = same && here.len == there.len && memcmp(here.data, there.data, here.len) == 0;
+    buf_fini(&here);
+    buf_fini(&there);
+    return same;
+}
+
+/* A queue that is missing is made as it was; one that is there stays as it is, unless asked. */
+static int import_configure(struct import *im)
+{
+    struct call *c = &im->call;
+    if (im->configuration.len == 0)
+        return CLI_DONE;
+    call_begin(c, im->cli);
+    call_path(c, "/v1/queues/%s", im->queue);
+    call_try(c, "GET", NULL);
+    if (!call_succeeded(c) && !call_is(c, "queue-not-found"))
+        return call_complain(c);
+    if (call_succeeded(c) && same_configuration(im))
+        return CLI_DONE;
+    if (call_succeeded(c) && !im->configure) {
+        cli_complain("queue %s is there with another configuration, which it keeps; --configure "
+                     "gives it that of the file",
+                     im->queue);
+        return CLI_DONE;
+    }
+    call_begin(c, im->cli);
+    call_path(c, "/v1/queues/%s", im->queue);
+    buf_put(&c->body, im->configuration.data, im->configuration.len);
+    return call_run(c, "PUT", TYPE_JSON);
+}
+
+/* Sending */
+
+static bool is_true(const struct json_doc *doc, uint32_t at, const char *name)
+{
+    const struct json_token *t = json_get(doc, at, name);
+    return t != NULL && t->type == JSON_BOOL && t->boolean;
+}
+
+static void import_result(struct import *im, const struct json_doc *doc, uint32_t result,
+                          int64_t line)
+{
+    const struct json_token *error = json_get(doc, result, "error");
+    if (error == NULL) {
+        bool known = is_true(doc, result, "known"), twice = is_true(doc, result, "deduplicated");
+        im->known += known;
+        im->deduplicated += twice;
+        im->stored += !known && !twice;
+        return;
+    }
+    struct buf text = {0};
+    problem_print(doc, (uint32_t)(error - doc->tokens), im->call.http, &text);
+    import_fail(im, line, buf_cstr(&text));
+    buf_fini(&text);
+}
+
+static void tell_stopped(const struct import *im)
+{
+    if (im->sent[0].seq == ENQUEUED_HERE)
+        cli_complain("stopped: lines %" PRId64 " to %" PRId64 " may not be stored",
+                     im->sent[0].number, im->sent[im->batch_count - 1].number);
+    else
+        cli_complain("stopped; the same import again goes on from here, as what is stored is "
+                     "known by its id");
+}
+
+static int import_send(struct import *im)
+{
+    struct call *c = &im->call;
+    if (im->batch_count == 0)
+        return CLI_DONE;
+    call_begin(c, im->cli);
+    call_path(c,
+              im->sent[0].seq == ENQUEUED_HERE ? "/v1/queues/%s/messages/batch"
+                                               : "/v1/queues/%s/messages/import",
+              im->queue);
+    buf_put(&c->body, im->batch.data, im->batch.len);
+    int status = call_run(c, "POST", TYPE_NDJSON);
+    if (status != CLI_DONE) {
+        tell_stopped(im);
+        return status;
+    }
+    const struct json_token *results = c->is_json ? json_get(&c->doc, 0, "results") : NULL;
+    if (results == NULL || results->count != im->batch_count) {
+        cli_complain("stopped: the server's answer does not match the batch");
+        return CLI_REFUSED;
+    }
+    uint32_t array = (uint32_t)(results - c->doc.tokens);
+    size_t n = 0;
+    for (uint32_t i = json_first(&c->doc, array); i; i = json_next(&c->doc, array, i))
+        import_result(im, &c->doc, i, im->sent[n++].number);
+    buf_clear(&im->batch);
+    im->batch_count = 0;
+    return CLI_DONE;
+}
+
+static bool batch_full(const struct import *im, const struct line *next)
+{
+    bool here = next->seq == ENQUEUED_HERE;
+    return im->batch_count == ENQUEUE_BATCH_MAX || im->batch.len > BATCH_BYTES_MAX ||
+           (im->batch_count > 0 && here != (im->sent[0].seq == ENQUEUED_HERE));
+}
+
+static int import_line(struct import *im, const struct line *line)
+{
+    int status = batch_full(im, line) ? import_send(im) : CLI_DONE;
+    if (status != CLI_DONE)
+        return status;
+    bool there = ftello(im->file) == line->offset || fseeko(im->file, line->offset, SEEK_SET) == 0;
+    ssize_t len = there ? next_line(im) : -1;
+    if (len < 0) {
+        cli_complain("line %" PRId64 ": the file changed while it was read", line->number);
+        return CLI_USAGE;
+    }
+    buf_put(&im->batch, im->text, (size_t)len);
+    buf_putc(&im->batch, '\n');
+    im->sent[im->batch_count++] = *line;
+    im->bytes += len + 1;
+    progress_update(&im->progress, im->bytes, im->stored + im->known + im->deduplicated);
+    return CLI_DONE;
+}
+
+static int import_file(struct import *im)
+{
+    int status = import_look(im);
+    if (status == CLI_DONE)
+        status = import_configure(im);
+    progress_init(&im->progress, true, (int64_t)ftello(im->file));
+    for (size_t i = 0; status == CLI_DONE && i < im->line_count; i++)
+        status = import_line(im, &im->lines[i]);
+    return status == CLI_DONE ? import_send(im) : status;
+}
+
+static void import_report(const struct import *im)
+{
+    if (im->cli->json) {
+        printf("{\"stored\":%" PRId64 ",\"known\":%" PRId64 ",\"deduplicated\":%" PRId64
+               ",\"failed\":%" PRId64 "}\n",
+               im->stored, im->known, im->deduplicated, im->failed);
+        return;
+    }
+    printf("stored %" PRId64, im->stored);
+    if (im->known)
+        printf(", %" PRId64 " were there already", im->known);
+    if (im->deduplicated)
+        printf(", %" PRId64 " had a dedup key that is in use", im->deduplicated);
+    if (im->failed)
+        printf(", %" PRId64 " failed", im->failed);
+    putchar('\n');
+}
+
+static int import_run(const struct cli *cli, const char *queue, bool configure, FILE *file)
+{
+    struct import *im = mem_zalloc(sizeof(*im));
+    im->cli = cli;
+    im->queue = queue;
+    im->configure = configure;
+    im->file = file;
+    im->exported = -1;
+    call_init(&im->call);
+    json_init(&im->doc);
+    int status = import_file(im);
+    progress_wipe(&im->progress);
+    import_report(im);
+    if (status == CLI_DONE && im->failed > 0)
+        status = CLI_REFUSED;
+    call_fini(&im->call);
+    json_fini(&im->doc);
+    buf_fini(&im->configuration);
+    buf_fini(&im->batch);
+    free(im->lines);
+    free(im->text);
+    free(im);
+    return status;
+}
+
+/* What comes through a pipe is kept in a temporary file, to be read twice. NULL with errno. */
+static FILE *seekable(FILE *file)
+{
+    char bytes[65536];
+    size_t len;
+    if (fseeko(file, 0, SEEK_CUR) == 0)
+        return file;
+    FILE *copy = tmpfile();
+    while (copy != NULL && (len = fread(bytes, 1, sizeof(bytes), file)) > 0) {
+        if (fwrite(bytes, 1, len, copy) == len)
+            continue;
+        fclose(copy);
+        return NULL;
+    }
+    if (copy != NULL)
+        rewind(copy);
+    return copy;
+}
+
+int cmd_import(int argc, char **argv, const struct cli *cli)
+{
+    bool configure = false;
+    const struct arg_option options[] = {
+        {"configure", 0, ARG_FLAG, &configure, NULL,
+         "give a queue that is there already the configuration of the file"},
+        {0},
+    };
+    const struct arg_spec spec = {
+        "import QUEUE FILE.ndjson|- [--configure]",
+        "Stores every line of a file, a thousand at a time. Lines that export wrote come back as\n"
+        "they were, dead letters included, in their order of arrival; a queue that is missing is\n"
+        "made with the configuration of the file. Other lines are what enqueue takes in the HTTP\n"
+        "API. Lines that are refused are reported by number, the others are stored. An import of\n"
+        "an export can be repeated for 7 days: what is there already is not stored again.",
+        "  triage import mail mail.ndjson\n"
+        "  triage export mail | triage --server http://other:7420 import mail -\n",
+        options,
+        2,
+        2};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    bool from_stdin = strcmp(ops.items[1], "-") == 0;
+    FILE *given = from_stdin ? stdin : fopen(ops.items[1], "re");
+    FILE *file = given ? seekable(given) : NULL;
+    if (file == NULL) {
+        cli_complain("%s: %s", ops.items[1], strerror(errno));
+        status = CLI_USAGE;
+    } else {
+        status = import_run(cli, ops.items[0], configure, file);
+    }
+    if (file != NULL && file != given)
+        fclose(file);
+    if (given != NULL && !from_stdin)
+        fclose(given);
+    return status;
+}

@@ -1,0 +1,29 @@
+#include "cli/transfer.h"
+
+static bool is_listed(const struct json_token *t, const char *const names[])
+{
+    for (size_t i = 0; names[i]; i++) {
+        if (json_key_is(t, names[i]))
+            return true;
+    }
+    return false;
+}
+
+void transfer_configuration(struct buf *out, const struct json_doc *doc, uint32_t at,
+                            const char *const without[])
+{
+    bool first = true;
+    buf_putc(out, '{');
+    for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
+        const struct json_token *t = &doc->tokens[i];
+        if (is_listed(t, without))
+            continue;
+        if (!first)
+            buf_putc(out, ',');
+        json_put_string(out, t->key, t->key_len);
+        buf_putc(out, ':');
+        buf_put(out, t->raw, t->raw_len);
+        first = false;
+    }
+    buf_putc(out, '}');
+}

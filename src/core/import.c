@@ -1,0 +1,124 @@
+/* Messages that come from elsewhere, with all that happened to them there. */
+#include "base/mem.h"
+#include "core/dedup.h"
+#include "core/moves.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+void import_item_fini(struct import_item *item)
+{
+    draft_fini(&item->draft);
+    free(item->text);
+    item->text = NULL;
+}
+
+uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
+                         uint8_t slot)
+{
+    bool named = item->escalated_from.kind != PRIORITY_DEFAULT;
+    int rank = named ? levels_resolve(config, &item->escalated_from) : -1;
+    return rank >= 0 ? config->levels[rank].slot : slot;
+}
+
+/* Ids alone would do within one server, but two may both have a first queue with a first message.
+ */
+void import_key(const struct import_item *item, char out[IMPORT_KEY_BYTES])
+{
+    const struct draft *d = &item->draft;
+    char id[MESSAGE_ID_TEXT + 1];
+    size_t len = (size_t)d->payload_len + d->metadata_len + d->dedup_len;
+    uint64_t digest = XXH3_64bits(d->body, len);
+    message_id_format(&item->origin, id);
+    out[0] = (char)0xff;
+    memcpy(out + 1, id, MESSAGE_ID_TEXT);
+    for (int i = 0; i < 8; i++) {
+        out[1 + MESSAGE_ID_TEXT + i] = (char)((uint64_t)item->enqueued_ms >> (56 - 8 * i));
+        out[1 + MESSAGE_ID_TEXT + 8 + i] = (char)(digest >> (56 - 8 * i));
+    }
+}
+
+static void take_past(struct message *m, const struct import_item *item,
+                      const struct queue_config *config)
+{
+    const char *text = item->text ? item->text : "";
+    const struct move_note note = {
+        .actor = text + item->reason_len,
+        .actor_len = item->actor_len,
+        .reason = text + item->reason_len + item->actor_len,
+        .reason_len = item->why_len,
+    };
+    m->attempts = item->attempts;
+    if (item->reason_len > 0)
+        message_set_reason(m, text, item->reason_len);
+    if (item->escalated)
+        message_delivery(m)->escalation =
+            escalation_new(import_from_slot(item, config, m->slot), &note, item->escalated_ms);
+}
+
+static struct message *from_item(struct queue *q, struct import_item *item, uint8_t slot)
+{
+    struct draft *d = &item->draft;
+    struct message *m = message_new((*q->next_seq)++);
+    m->born_ms = m->ready_ms = d->ready_ms;
+    m->enqueued_ms = item->enqueued_ms;
+    m->body = d->body;
+    d->body = NULL;
+    m->payload_len = d->payload_len;
+    m->metadata_len = d->metadata_len;
+    m->dedup_len = d->dedup_len;
+    m->kind = d->kind;
+    m->slot = m->born_slot = slot;
+    if (item->expire_ms != INT64_MAX)
+        message_set_expiry(m, item->expire_ms);
+    take_past(m, item, q->config);
+    return m;
+}
+
+/* To its place; and on to the end that it had, or that its time to live has come to. */
+static void settle(struct queue *q, struct message *m, const struct import_item *item,
+                   struct instant now)
+{
+    bool overdue = !item->dead && queue_past_ttl(m, now);
+    bool touched = item->dead || overdue || m->attempts > 0 || m->delivery;
+    m->touched = touched;
+    queue_settle_in(q, m);
+    if (item->dead)
+        queue_end(q, m, MESSAGE_DEAD,
+                  (struct instant){.wall_ms = item->died_ms, .mono_ms = now.mono_ms});
+    else if (overdue)
+        queue_expire(q, m, now);
+    else if (touched && q->backing)
+        q->backing->changed(q, m, true);
+}
+
+void queue_import(struct queue *q, struct import_item *item, struct instant now)
+{
+    char key[IMPORT_KEY_BYTES];
+    struct dedup_hit hit;
+    int rank = levels_resolve(q->config, &item->draft.priority);
+    item->status = rank < 0 ? STATUS_UNKNOWN_PRIORITY : STATUS_OK;
+    item->known = false;
+    if (rank < 0)
+        return;
+    import_key(item, key);
+    item->known = dedup_find(q, key, sizeof(key), now, &hit);
+    if (item->known) {
+        item->id = hit.id;
+        return;
+    }
+    uint8_t slot = q->config->levels[rank].slot;
+    int64_t clock_ms = queue_order_time(q, now);
+    if (lane_has_tail(&q->lanes[slot])) /* first of all, as in a put */
+        queue_tail_advance(q, slot, clock_ms);
+    struct message *m = from_item(q, item, slot);
+    item->id = message_identity(m, q->id);
+    q->view->totals.enqueued++;
+    hit = (struct dedup_hit){
+        .id = item->id, .enqueued_ms = m->enqueued_ms, .until_ms = now.wall_ms + IMPORT_KNOWN_MS};
+    dedup_remember(q, key, sizeof(key), &hit);
+    if (m->dedup_len > 0)
+        dedup_adopt(q, m, now);
+    settle(q, m, item, now);
+}
