@@ -56,7 +56,8 @@ struct spec {
 struct driver {
     struct rig rig;
     const char *variant;
-    bool restarts_always;          /* after each op that changes something */
+    bool restarts_always;          /* after ops that change something */
+    uint32_t steps;                /* such ops in this test */
     bool checks;                   /* recount the queue after each op; off for large ones */
     struct shown shown[SHOWN_MAX]; /* by the last op */
     uint32_t shown_count;
