@@ -267,9 +267,10 @@ static inline bool engine_has(const struct engine *e, enum engine_capability cap
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 
 struct engine_options {
-    const char *kind;     /* "memory", "local", "postgres" */
-    const char *data_dir; /* local */
-    const char *postgres; /* postgres: a connection string as libpq takes them */
+    const char *kind;            /* "memory", "local", "postgres" */
+    const char *data_dir;        /* local */
+    const char *postgres;        /* postgres: a connection string as libpq takes them */
+    int64_t postgres_timeout_ms; /* … how long a group may take; 0: the default */
     enum durability durability;
     int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
     uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */

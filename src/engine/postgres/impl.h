@@ -6,7 +6,8 @@
  *   claims.c    claims that share a call
  *   answers.c   their answers, back into ops
  *   config.c    a queue's configuration as JSON
- *   link.c      the thread that runs transactions on a connection
+ *   link.c      the thread that runs jobs on a connection, and settles what became of them
+ *   transaction.c  one transaction, with a limit of time
  *   listen.c    the thread that hears what other processes did
  *   schema.c    the tables and functions, installed and brought up to date
  *   wire.c      values in PostgreSQL's binary format
@@ -19,7 +20,11 @@
  *
  * What a lost connection leaves behind. Until COMMIT is sent nothing has happened. After
  * that each transaction is known by the token that it stored: whoever can store that token
- * again knows that it did not happen, and that it never will. */
+ * again knows that it did not happen, and that it never will. Whoever cannot, and can commit
+ * something behind it, knows that it happened and is where the standbys must have it. When neither
+ * can be found out in time, the answer is ENGINE_UNAVAILABLE.
+ *
+ * Nothing depends on the session but LISTEN: a pooler may hand out connections by transaction. */
 #ifndef TRIAGE_ENGINE_POSTGRES_IMPL_H
 #define TRIAGE_ENGINE_POSTGRES_IMPL_H
 
@@ -105,6 +110,7 @@ struct job {
 /* What all shards of the process share. */
 struct pg_shared {
     char *conninfo;
+    int64_t timeout_ms; /* for a group, and again for finding out what became of it */
     bool invented_time; /* tests pass their own clock */
     bool sync_commit;
     uint8_t node[16];
@@ -170,7 +176,26 @@ void link_put(struct link *l, struct job *job);
 struct job *link_take(struct link *l);              /* finished ones, in order; NULL: none */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
 int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
-PGconn *link_connect(const struct pg_shared *shared, struct buf *error);
+PGconn *link_connect(const char *conninfo, struct buf *error);
+
+/* transaction.c: on a connection in pipeline mode, by the thread that has it. */
+enum outcome {
+    OUTCOME_OK,
+    OUTCOME_LOST,    /* the connection, or its time: a new one is needed */
+    OUTCOME_AGAIN,   /* met another transaction at the wrong time */
+    OUTCOME_LATE,    /* waited for too long, or was cancelled: rolled back */
+    OUTCOME_STALE,   /* a configuration has changed */
+    OUTCOME_TAKEN,   /* its token is stored: it was committed before */
+    OUTCOME_REFUSED, /* what should not happen */
+};
+/* The job, wholly. LOST with *commit_sent: perhaps. */
+enum outcome transaction_run(PGconn *conn, const struct pg_shared *shared, struct job *job,
+                             int64_t until_ms, bool *commit_sent);
+/* What became of one: TAKEN (committed, and as safe as any commit), OK (it never will be), or
+ * anything else: cannot be told. */
+enum outcome transaction_ask(PGconn *conn, const struct pg_shared *shared, struct job *job,
+                             int64_t until_ms);
+void transaction_quiet(PGconn *conn); /* notices are dropped and not printed */
 
 /* listen.c */
 struct listener *listener_open(struct pg_shared *shared);

@@ -52,7 +52,7 @@ static void wake_all(struct listener *l)
 static PGconn *connect_listening(struct listener *l)
 {
     struct buf error = {0};
-    PGconn *conn = link_connect(l->shared, &error);
+    PGconn *conn = link_connect(l->shared->conninfo, &error);
     buf_fini(&error);
     if (!conn)
         return NULL;
