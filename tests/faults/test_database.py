@@ -16,6 +16,14 @@ SETTINGS = {"engine": "postgres", "postgres_timeout_seconds": 1}
 UNAVAILABLE = (503, "engine-unavailable")
 
 
+@pytest.fixture
+def postgres():
+    own = Postgres().start()
+    own.create("triage")
+    yield own
+    own.end()
+
+
 @pytest.fixture(scope="module")
 def lasting():
     """For tests that leave the database as they found it."""
@@ -66,6 +74,27 @@ def away(experiment):
 def goes_on(queue):
     """The server serves again, without anybody's help."""
     until(lambda: queue.enqueue("it goes on").status == 201)
+
+
+# A database that dies.
+
+
+def test_a_database_that_is_killed_loses_nothing(postgres, start):
+    experiment = Experiment(start(engine="postgres", postgres=postgres.conninfo("triage")),
+                            "database killed")
+    experiment.configure()
+    experiment.begin()
+    client = experiment.server.client()
+    for _ in range(short_or_long(3, 100)):
+        experiment.work(experiment.random.uniform(0.1, 0.6))
+        with away(experiment):
+            postgres.kill()
+            refused = until(lambda: (a := client.put("/v1/queues/none", {})).status >= 300 and a)
+            assert refused.refusal == UNAVAILABLE and int(refused.headers["retry-after"]) > 0
+            postgres.start()
+        experiment.tried += 1
+    experiment.end_load()
+    assert experiment.conclude().acknowledged > 50
 
 
 # A database that does not answer.

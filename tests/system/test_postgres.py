@@ -144,6 +144,7 @@ def test_a_database_that_is_restarted_is_found_again(own_database, start):
     refused = until(lambda: (a := queue.enqueue("during")).status == 503 and a)
     assert refused.refusal == (503, "engine-unavailable") and "retry-after" in refused.headers
     assert until(lambda: server.client().get("/readyz").status == 503)
+    assert queue.claim(wait_seconds=0.1).status == 503  # and not: there is nothing
     own_database.start()
     answer = until(lambda: (a := queue.enqueue("after")).status == 201 and a)
     stored.append(answer["message_id"])
