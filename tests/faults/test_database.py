@@ -10,6 +10,7 @@ import pytest
 
 from database import Postgres, Session
 from experiment import Experiment, short_or_long
+from proxy import CUTS, Proxy
 from wire import until
 
 SETTINGS = {"engine": "postgres", "postgres_timeout_seconds": 1}
@@ -42,6 +43,13 @@ def sql(lasting):
     with Session(lasting.connect(name)) as s:
         s.name = name
         yield s
+
+
+@pytest.fixture
+def proxy(lasting):
+    own = Proxy(lasting)
+    yield own
+    own.close()
 
 
 class Ask:
@@ -93,6 +101,59 @@ def test_a_database_that_is_killed_loses_nothing(postgres, start):
             assert refused.refusal == UNAVAILABLE and int(refused.headers["retry-after"]) > 0
             postgres.start()
         experiment.tried += 1
+    experiment.end_load()
+    assert experiment.conclude().acknowledged > 50
+
+
+# A connection that is cut.
+
+
+@pytest.mark.parametrize("where", CUTS)
+def test_what_is_cut_at_its_commit_happens_once(lasting, sql, proxy, start, where):
+    """One cut each: the server finds out what became of the transaction, and answers rightly."""
+    queue = start(postgres=proxy.conninfo(sql.name), **SETTINGS).queue("q")
+    queue.configure(max_attempts=5)
+    proxy.arm(where, "engine_put")
+    ident = queue.put("once")
+    assert proxy.count == 1
+    proxy.arm(where, "engine_claim")
+    [message] = queue.take(max=10, visibility_timeout_seconds=600)
+    assert proxy.count == 2 and (message["message_id"], message["attempt"]) == (ident, 1)
+    assert queue.take(max=10) == []
+    proxy.arm(where, "engine_ack")
+    assert queue.ack(message).status == 204
+    assert proxy.count == 3 and queue.ack(message).status in (404, 409)
+    totals = queue.stats()["totals"]
+    assert (totals["enqueued"], totals["claimed"], totals["acked"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("where", CUTS)
+def test_what_is_cut_again_and_again_is_not_acknowledged(lasting, sql, proxy, start, where):
+    """No transaction gets through its COMMIT: nobody can know, so the answer is 503. Afterwards
+    what was committed is there, once."""
+    queue = start(postgres=proxy.conninfo(sql.name), **SETTINGS).queue("q")
+    queue.configure(max_attempts=5)
+    proxy.arm(where, times=10**6)
+    answer = queue.enqueue("perhaps")
+    assert answer.refusal == UNAVAILABLE and "retry-after" in answer.headers
+    proxy.disarm()
+    goes_on(queue)
+    payloads = sorted(message["payload"] for message in queue.take(max=10))
+    assert payloads == ["it goes on"] + ["perhaps"] * (where == "after COMMIT")
+
+
+def test_connections_cut_under_load_lose_nothing(lasting, sql, proxy, start):
+    experiment = Experiment(start(engine="postgres", postgres=proxy.conninfo(sql.name)),
+                            "connection cut at COMMIT")
+    experiment.configure()
+    experiment.begin()
+    for number in range(short_or_long(24, 2000)):
+        experiment.work(experiment.random.uniform(0.01, 0.1))
+        count = proxy.count
+        proxy.arm(list(CUTS)[number % len(CUTS)], "engine_", experiment.random.choice((1, 1, 2, 3)))
+        until(lambda: proxy.count > count)
+        experiment.tried += 1
+    proxy.disarm()
     experiment.end_load()
     assert experiment.conclude().acknowledged > 50
 
