@@ -83,6 +83,8 @@ static const struct setting settings_table[] = {
     {"engine", "local", parse_text, FIELD(engine), "memory|local|postgres", "where messages live"},
     {"postgres", "", parse_text, FIELD(postgres), "CONNINFO",
      "database of the postgres engine, as libpq takes it: \"host=db1,db2 dbname=triage\""},
+    {"postgres_listen", "", parse_text, FIELD(postgres_listen), "CONNINFO",
+     "the same without a pooler, for notifications alone; empty: as postgres"},
     {"postgres_timeout_seconds", "15", parse_number, FIELD(postgres_timeout_seconds), "NUMBER",
      "how long the database may take for a group of requests before they get 503"},
     {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",

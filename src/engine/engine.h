@@ -270,6 +270,7 @@ struct engine_options {
     const char *kind;            /* "memory", "local", "postgres" */
     const char *data_dir;        /* local */
     const char *postgres;        /* postgres: a connection string as libpq takes them */
+    const char *postgres_listen; /* … for notifications alone; NULL or empty: the same */
     int64_t postgres_timeout_ms; /* … how long a group may take; 0: the default */
     enum durability durability;
     int64_t sync_interval_ms; /* DURABILITY_INTERVAL */

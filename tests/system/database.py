@@ -142,6 +142,38 @@ class Postgres:
         return database
 
 
+class Pooler:
+    """A PgBouncer before a server: each transaction gets whichever connection is free."""
+
+    def __init__(self, postgres):
+        self.folder = own_folder()
+        config = os.path.join(self.folder, "pgbouncer.ini")
+        with open(config, "w", encoding="ascii") as f:
+            f.write(f"""[databases]
+* = host={postgres.folder} user=postgres
+[pgbouncer]
+listen_addr =
+listen_port = 6432
+unix_socket_dir = {self.folder}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 4
+logfile = {self.folder}/log
+""")
+        user = "postgres" if os.getuid() == 0 else None
+        self.process = subprocess.Popen(["/usr/sbin/pgbouncer", "-q", config], user=user, cwd="/",
+                                        stderr=subprocess.DEVNULL)
+        until(lambda: os.path.exists(os.path.join(self.folder, ".s.PGSQL.6432")))
+
+    def conninfo(self, database):
+        return f"host={self.folder} port=6432 dbname={database} user=postgres"
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 ours = []  # the server that the tests of this process share, once somebody needs it
 numbers = itertools.count(1)
 

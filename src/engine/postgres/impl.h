@@ -110,8 +110,9 @@ struct job {
 /* What all shards of the process share. */
 struct pg_shared {
     char *conninfo;
-    int64_t timeout_ms; /* for a group, and again for finding out what became of it */
-    bool invented_time; /* tests pass their own clock */
+    char *listen_conninfo; /* for LISTEN alone */
+    int64_t timeout_ms;    /* for a group, and again for finding out what became of it */
+    bool invented_time;    /* tests pass their own clock */
     bool sync_commit;
     uint8_t node[16];
     struct listener *listener;

@@ -372,6 +372,7 @@ static void free_shared(struct pg_shared *shared)
     }
     free(shared->shards);
     free(shared->conninfo);
+    free(shared->listen_conninfo);
     free(shared);
 }
 
@@ -453,7 +454,10 @@ enum status postgres_open(const struct engine_options *options, uint32_t shard_c
 {
     struct pg_shared *shared = mem_zalloc(sizeof(*shared));
     const char *conninfo = options->postgres ? options->postgres : "";
+    const char *listen = options->postgres_listen ? options->postgres_listen : "";
     shared->conninfo = mem_dup(conninfo, strlen(conninfo) + 1);
+    shared->listen_conninfo =
+        *listen ? mem_dup(listen, strlen(listen) + 1) : mem_dup(conninfo, strlen(conninfo) + 1);
     shared->timeout_ms =
         options->postgres_timeout_ms > 0 ? options->postgres_timeout_ms : TIMEOUT_MS;
     shared->invented_time = options->now.wall_ms != 0;
