@@ -156,6 +156,27 @@ def test_a_database_that_is_restarted_is_found_again(own_database, start):
     server.stop()
 
 
+def test_dead_rows_show_in_the_metrics(start):
+    """Somebody holds a transaction open, so that nothing that dies can be taken away."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.configure()
+
+    def dead_rows():
+        return server.metrics().get('triage_engine_table_dead_rows{table="ready"}', 0)
+
+    with sql(server) as s:
+        s.run("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        s.one("SELECT count(*) FROM triage.queue")
+        queue.put_all([{"payload": "x" * 1000} for _ in range(100)])
+        assert len(queue.take(max=100)) == 100
+        assert until(dead_rows) >= 100
+        metrics = server.metrics()
+        assert metrics["triage_engine_oldest_transaction_seconds"] > 0
+        assert metrics['triage_engine_table_bytes{table="ready"}'] > 50_000
+        assert metrics['triage_engine_table_index_bytes{table="ready"}'] > 0
+
+
 @pytest.fixture
 def pooler():
     own = database.Pooler(database.shared())

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
-                             enum engine_verb verb, const char *sql)
+struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
+                      enum engine_verb verb, const char *sql)
 {
     struct call *c = mem_zalloc(sizeof(*c));
     c->kind = kind;
@@ -232,6 +232,7 @@ static void add_news(struct pg *pg, struct job *job)
         calls_queues(job);
     struct call *c = call_add(job, CALL_DUE, NULL, 0, "SELECT triage.engine_due($1)");
     param_now(pg, job, &c->params);
+    tables_ask(pg, job);
     pg->all_told = pg->told = false;
 }
 

@@ -10,6 +10,7 @@
  *   transaction.c  one transaction, with a limit of time
  *   listen.c    the thread that hears what other processes did
  *   schema.c    the tables and functions, installed and brought up to date
+ *   tables.c    what the tables weigh, for the metrics
  *   wire.c      values in PostgreSQL's binary format
  *
  * A group of ops is a job: a list of calls, run as one transaction on the shard's own
@@ -71,6 +72,7 @@ enum call_kind {
     CALL_QUEUES,
     CALL_WAIT,
     CALL_DUE,
+    CALL_TABLES,
 };
 
 struct call {
@@ -132,11 +134,12 @@ struct pg {
     struct job *open;
     struct pg_queue *listed; /* queues of the job that is being built */
     uint32_t jobs_under_way;
-    int64_t due_ms;        /* wall: the next delay or lease we know of ends */
-    int64_t sweep_mono_ms; /* when to sweep anyway */
-    _Atomic bool running;  /* the shard has begun to ask: it may be woken */
-    bool told;             /* by the listener: some queue has news */
-    bool all_told;         /* … the list of queues has */
+    int64_t due_ms;         /* wall: the next delay or lease we know of ends */
+    int64_t sweep_mono_ms;  /* when to sweep anyway */
+    int64_t tables_mono_ms; /* when the tables were last looked at */
+    _Atomic bool running;   /* the shard has begun to ask: it may be woken */
+    bool told;              /* by the listener: some queue has news */
+    bool all_told;          /* … the list of queues has */
 };
 
 /* postgres.c */
@@ -153,6 +156,8 @@ void calls_build(struct pg *pg, struct job *job);
 void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
 void calls_free(struct job *job);
+struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
+                      enum engine_verb verb, const char *sql);
 
 /* build.c */
 void call_build(struct pg *pg, struct job *job, struct call *c);
@@ -205,6 +210,10 @@ void listener_close(struct listener *l);
  * queues itself has. Any thread. */
 bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx);
+
+/* tables.c */
+void tables_ask(struct pg *pg, struct job *job); /* when it is time */
+void tables_answer(struct pg *pg, const struct call *c);
 
 /* schema.c */
 MUST_USE enum status schema_install(PGconn *conn, struct buf *error);
