@@ -83,6 +83,10 @@ static const struct setting settings_table[] = {
     {"engine", "local", parse_text, FIELD(engine), "memory|local|postgres", "where messages live"},
     {"postgres", "", parse_text, FIELD(postgres), "CONNINFO",
      "database of the postgres engine, as libpq takes it: \"host=db1,db2 dbname=triage\""},
+    {"postgres_listen", "", parse_text, FIELD(postgres_listen), "CONNINFO",
+     "the same without a pooler, for notifications alone; empty: as postgres"},
+    {"postgres_timeout_seconds", "15", parse_number, FIELD(postgres_timeout_seconds), "NUMBER",
+     "how long the database may take for a group of requests before they get 503"},
     {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
      "when an answer may leave"},
     {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
@@ -296,6 +300,7 @@ static bool finish_ranges(const struct settings *s)
         uint32_t value, min, max;
     } ranges[] = {
         {"shards", s->shards, 1, 64},
+        {"postgres_timeout_seconds", s->postgres_timeout_seconds, 1, 600},
         {"net_threads", s->net_threads, 0, 64},
         {"max_connections", s->max_connections, 1, UINT32_MAX},
         {"inbox_max", s->inbox_max, 1, UINT32_MAX},

@@ -19,6 +19,8 @@ struct settings {
     char data[512];
     char engine[32];
     char postgres[1024];
+    char postgres_listen[1024];
+    uint32_t postgres_timeout_seconds;
     char durability_text[32];
     enum durability durability;
     int64_t sync_interval_ms;

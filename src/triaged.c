@@ -54,6 +54,8 @@ static struct engine_options engine_options(const struct settings *c)
         .kind = c->engine,
         .data_dir = c->data,
         .postgres = c->postgres,
+        .postgres_listen = c->postgres_listen,
+        .postgres_timeout_ms = (int64_t)c->postgres_timeout_seconds * 1000,
         .durability = c->durability,
         .sync_interval_ms = c->sync_interval_ms,
         .memory_limit = c->memory_limit,

@@ -15,6 +15,7 @@ enum source {
     OF_REQUEST, /* its requests[], one sample per kind */
     OF_ENGINE,  /* struct engine_counters */
     OF_VERB,    /* its ops[], one sample per verb */
+    OF_TABLE,   /* its table_…[], one sample per table */
     OF_HTTP,    /* struct http_counters */
     OF_SERVER,  /* struct facts */
 };
@@ -51,6 +52,11 @@ struct facts {
     {                                                                                              \
         "triage_engine_" name, type, help, OF_ENGINE, offsetof(struct engine_counters, member),    \
             unit                                                                                   \
+    }
+#define TABLE(name, help, member)                                                                  \
+    {                                                                                              \
+        "triage_engine_table_" name, GAUGE, help, OF_TABLE,                                        \
+            offsetof(struct engine_counters, member), PLAIN                                        \
     }
 
 static const struct metric metrics[] = {
@@ -106,6 +112,13 @@ static const struct metric metrics[] = {
     ENGINE("refills_total", COUNTER, "Reads of waiting messages from disk.", refills, PLAIN),
     ENGINE("resident_bytes", GAUGE, "Messages in memory.", resident_bytes, PLAIN),
     ENGINE("disk_free_bytes", GAUGE, "Free space where the data is.", disk_free_bytes, PLAIN),
+    TABLE("dead_rows", "Deleted rows that vacuum has not taken away.", table_dead_rows),
+    TABLE("bytes", "What the table takes.", table_bytes),
+    TABLE("index_bytes", "What its indexes take.", table_index_bytes),
+    ENGINE("oldest_transaction_seconds", GAUGE, "Age of the oldest transaction in the database.",
+           oldest_transaction_ms, MILLI),
+    ENGINE("table_looks_total", COUNTER, "How often these were read from the database.",
+           table_looks, PLAIN),
 
 #define X(name, meaning)                                                                           \
     {"triage_http_" #name, NULL, meaning, OF_HTTP, offsetof(struct http_counters, name), PLAIN},
@@ -238,6 +251,10 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
         break;
     case OF_VERB:
         put_array(out, m, &all->engine, "verb", verb_names, ENGINE_VERB_COUNT);
+        break;
+    case OF_TABLE:
+        if (all->engine.table_looks > 0)
+            put_array(out, m, &all->engine, "table", engine_table_names, ENGINE_TABLE_COUNT);
         break;
     default:
         put_sample(out, name, NULL, NULL, value_at(base[m->source], m->offset), m->unit);

@@ -77,6 +77,12 @@ static void give_up(struct request *r, enum status status)
     shard_finish(r->shard, r, status);
 }
 
+/* Nobody can say that there is nothing while the engine does not answer. */
+static enum status nothing_found(const struct request *r)
+{
+    return r->shard->engine_away ? STATUS_ENGINE_UNAVAILABLE : STATUS_OK;
+}
+
 /* Claims */
 
 static void remember(struct engine_op *op, const struct engine_queue *q, const struct message *m,
@@ -141,6 +147,7 @@ static void claim_done(struct engine_op *op)
     /* An engine that is away for a while comes back, and those who wait go on waiting. */
     bool away = op->status == STATUS_ENGINE_UNAVAILABLE && !s->engine->failed;
     bool none = !op->status && op->claim.found == 0;
+    s->engine_away = s->engine_away || away;
     if ((none || away) && w->timer.height > 0 && open && !s->draining &&
         !atomic_load(&r->hung_up)) {
         park_again(r->dispatcher, r);
@@ -239,14 +246,14 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
     if (alone && !engine_has(s->engine, ENGINE_LIVE_VIEW) && !config->paused)
         ask_blindly(d, r);
     if (w->parked && r->wait_ms <= 0)
-        give_up(r, STATUS_OK);
+        give_up(r, nothing_found(r));
     w->waited = true;
 }
 
 void dispatch_timeout(struct request *r)
 {
     if (r->work->parked)
-        give_up(r, STATUS_OK);
+        give_up(r, nothing_found(r));
 }
 
 void dispatch_hangup(struct request *r)

@@ -117,6 +117,7 @@ static void sweep_done(struct engine_op *op)
     struct shard *s = op->user;
     s->sweeping = false;
     s->sweep_again = op->sweep.more && !op->status;
+    s->engine_away = op->status == STATUS_ENGINE_UNAVAILABLE;
 }
 
 /* Not while draining: once all is answered the engine may be closed, and nobody waits for more. */

@@ -99,6 +99,7 @@ struct shard {
     struct engine_op sweep;
     bool sweeping;
     bool sweep_again;
+    bool engine_away; /* it failed to answer, and has not swept since: views may be old */
     bool in_turn;
     bool submitted; /* ops since the last flush */
 

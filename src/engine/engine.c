@@ -33,6 +33,12 @@ static size_t kind_find(const char *kind, struct buf *error)
     return KIND_COUNT;
 }
 
+const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
+#define X(symbol, name) [ENGINE_TABLE_##symbol] = name,
+    ENGINE_TABLES(X)
+#undef X
+};
+
 enum status engine_open(const struct engine_options *options, uint32_t shard_count,
                         struct engine *shards[], struct buf *error)
 {

@@ -239,6 +239,27 @@ enum engine_capability {
     ENGINE_SHARED = 1 << 2, /* other processes change the same queues */
 };
 
+/* The tables of an engine that keeps messages in a database, as far as they can swell. */
+#define ENGINE_TABLES(X)                                                                           \
+    X(READY, "ready")                                                                              \
+    X(SCHEDULED, "scheduled")                                                                      \
+    X(LEASED, "leased")                                                                            \
+    X(DEAD, "dead")                                                                                \
+    X(HISTORY, "history")                                                                          \
+    X(BODY, "body")                                                                                \
+    X(DEDUP, "dedup")                                                                              \
+    X(TALLY, "tally")                                                                              \
+    X(COUNTED, "counted")                                                                          \
+    X(LANE, "lane")                                                                                \
+    X(MARK, "mark")
+
+enum engine_table {
+#define X(symbol, name) ENGINE_TABLE_##symbol,
+    ENGINE_TABLES(X)
+#undef X
+        ENGINE_TABLE_COUNT
+};
+
 struct engine_counters {
     uint64_t ops[ENGINE_VERB_COUNT];
     uint64_t groups;         /* commits */
@@ -247,6 +268,11 @@ struct engine_counters {
     uint64_t refills;        /* reads of a tail from disk */
     uint64_t resident_bytes; /* messages in memory */
     uint64_t disk_free_bytes;
+    uint64_t table_looks; /* how often what follows was read; 0: there are no tables */
+    uint64_t table_dead_rows[ENGINE_TABLE_COUNT];
+    uint64_t table_bytes[ENGINE_TABLE_COUNT];
+    uint64_t table_index_bytes[ENGINE_TABLE_COUNT];
+    uint64_t oldest_transaction_ms; /* for so long nothing that died could be taken away */
 };
 
 /* What each engine provides; callers use the wrappers below, which assert and count. */
@@ -279,9 +305,11 @@ static inline bool engine_has(const struct engine *e, enum engine_capability cap
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 
 struct engine_options {
-    const char *kind;     /* "memory", "local", "postgres" */
-    const char *data_dir; /* local */
-    const char *postgres; /* postgres: a connection string as libpq takes them */
+    const char *kind;            /* "memory", "local", "postgres" */
+    const char *data_dir;        /* local */
+    const char *postgres;        /* postgres: a connection string as libpq takes them */
+    const char *postgres_listen; /* … for notifications alone; NULL or empty: the same */
+    int64_t postgres_timeout_ms; /* … how long a group may take; 0: the default */
     enum durability durability;
     int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
     uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */
@@ -299,6 +327,7 @@ MUST_USE enum status engine_open(const struct engine_options *options, uint32_t 
 /* Brings the engine's store up to date, which opening it does too; `report` has a sentence. */
 MUST_USE enum status engine_migrate(const struct engine_options *options, struct buf *report);
 void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
+extern const char *const engine_table_names[ENGINE_TABLE_COUNT];
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
 bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
 

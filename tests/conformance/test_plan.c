@@ -42,6 +42,34 @@ static void put_in_turns(int levels, int each)
     }
 }
 
+static void show_nobody(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                        struct instant now)
+{
+    (void)op, (void)q, (void)m, (void)now;
+}
+
+static void ignore_done(struct engine_op *op)
+{
+    (void)op;
+}
+
+static void claims_of_one_group_keep_to_their_levels(void **state)
+{
+    (void)state;
+    make();
+    put_in_turns(2, 3);
+    struct plan urgent = plan_from(Q, 0, 10), any;
+    policy_plan_blind(&queue(Q)->config, 3, 1, &any);
+    struct engine_op first = {.verb = ENGINE_CLAIM,
+                              .queue = queue(Q),
+                              .visit = show_nobody,
+                              .done = ignore_done,
+                              .claim = {.plan = &urgent, .lease_ms = -1}};
+    engine_submit(d.rig.engine, &first, d.rig.now);
+    assert_claims(&any, "b0");
+    assert_int_equal(first.claim.found, 3);
+}
+
 static void a_step_takes_the_oldest_of_its_lanes(void **state)
 {
     (void)state;
@@ -350,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_takes_the_oldest_of_its_lanes),
+        cmocka_unit_test(claims_of_one_group_keep_to_their_levels),
         cmocka_unit_test(the_same_time_is_decided_by_arrival),
         cmocka_unit_test(a_lane_ends_at_its_cutoff),
         cmocka_unit_test(lanes_are_compared_with_their_bias),

@@ -10,7 +10,7 @@ Every message is accounted for, and what no such queue can have shown is named:
   stale        an old receipt that was accepted
   dropped      a receipt that was refused while its lease was certainly alive
   uncounted    attempts that do not add up: not counted on, too many, dead before all were used
-  misplaced    a delivery at another level than the message was given
+  misplaced    a delivery at another level than the message was given, or the claim asked for
   inverted     a delivery while a more urgent message was certainly ready
   overtaken    a delivery while an earlier message of the same level was certainly ready
   overlooked   a claim that found nothing while a message was certainly ready: a lost wake-up
@@ -284,6 +284,8 @@ def check_levels(message, verdict):
     for taken in message.taken:
         if taken.delivery.rank != message.enqueue.rank:
             verdict.wrong("misplaced", f"{taken.delivery}: {message.enqueue}")
+        if taken.claim.max_rank is not None and taken.delivery.rank > taken.claim.max_rank:
+            verdict.wrong("misplaced", f"{taken.delivery}: {taken.claim}")
 
 
 def check_times(message, verdict):

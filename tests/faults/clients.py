@@ -72,7 +72,10 @@ class Client:
         except (ConnectionError, TimeoutError):
             self.close()
             return None, sent, time.monotonic()
-        return answer, sent, time.monotonic()
+        came = time.monotonic()
+        if answer.status == 503:  # "try again later": the history need not be full of refusals
+            time.sleep(0.02)
+        return answer, sent, came
 
     @staticmethod
     def outcome(answer):

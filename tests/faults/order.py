@@ -14,6 +14,7 @@ from math import lcm
 from history import OK, UNKNOWN, SLACK
 
 FOREVER = float("inf")
+TICK = 0.001  # seconds: a server counts waits in whole ones of these
 TIMER = 0.25  # seconds after which a lease or a delay that ended has certainly been noticed
 HANGUP = 1.0  # seconds after which a claim whose client went away has certainly let go
 
@@ -198,7 +199,7 @@ def check_empty(account, ready, verdict):
     levels = account.rules.levels
     questions = []
     for claim in account.claims:
-        decided = claim.sent + claim.wait
+        decided = claim.sent + max(claim.wait - TICK, 0)
         if claim.outcome == OK and not claim.deliveries and claim.came >= decided:
             rank = levels if claim.max_rank is None else claim.max_rank + 1
             questions.append((rank, decided, claim.came, claim))

@@ -140,6 +140,7 @@ BAD = {
     ],
     "misplaced": [
         lambda: story("a").take("a").nack(2).take("a", at=3, attempt=2, rank=9).use("ack", 4),
+        lambda: story("a").take("a", max_rank=4).use("ack", 2),
     ],
     "inverted": [
         lambda: Story().put("low", rank=5).put("high", at=1, rank=0).take("low", at=2),

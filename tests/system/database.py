@@ -6,10 +6,13 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 
 import psycopg2
+
+from wire import until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STEPS = sorted(glob.glob(os.path.join(ROOT, "src/engine/postgres/[0-9]*.sql")))
@@ -28,41 +31,147 @@ def as_postgres(*command):
                           stderr=subprocess.STDOUT, cwd="/")
 
 
+def own_folder():
+    folder = tempfile.mkdtemp(prefix="triage-postgres-")
+    if os.getuid() == 0:
+        shutil.chown(folder, "postgres")
+    return folder
+
+
+def stat(pid):
+    """(state, parent) of a process, or None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+            words = f.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return words[0], int(words[1])
+
+
+def alive(pid):
+    return (stat(pid) or "Z")[0] not in "ZX"  # who is dead may wait to be buried
+
+
+def children(parent):
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if (stat(pid) or (None, None))[1] == parent]
+
+
 class Postgres:
-    def __init__(self, **settings):
-        self.folder = tempfile.mkdtemp(prefix="triage-postgres-")
-        if os.getuid() == 0:
-            shutil.chown(self.folder, "postgres")
+    def __init__(self, source=None, **settings):
+        """An empty one; or, of another one that runs, the standby, which still has to be started."""
+        self.folder = own_folder()
         self.data = os.path.join(self.folder, "data")
         self.bin = programs()
-        as_postgres(os.path.join(self.bin, "initdb"), "-D", self.data, "-A", "trust", "-U",
-                    "postgres", "--no-locale", "-E", "UTF8")
-        settings = {"listen_addresses": "", "unix_socket_directories": self.folder, **settings}
+        self.settings = {"listen_addresses": "", "unix_socket_directories": self.folder, **settings}
+        if source:
+            self.copy(source)
+            return
+        self.program("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-locale",
+                     "-E", "UTF8", "--no-sync")
+        self.configure()
+
+    def copy(self, source):
+        """Whatever was here is replaced by a standby of the source."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.program("pg_basebackup", "-h", source.folder, "-U", "postgres", "-R", "-c", "fast",
+                     "--no-sync", "-D", self.data)
+        self.configure()
+
+    def configure(self):
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="ascii") as f:
-            for name, value in settings.items():
+            for name, value in self.settings.items():
                 f.write(f"{name} = '{value}'\n")
 
+    def program(self, name, *args):
+        as_postgres(os.path.join(self.bin, name), *args)
+
+    def control(self, *args):
+        self.program("pg_ctl", "-D", self.data, "-w", *args)
+
     def start(self):
-        as_postgres(os.path.join(self.bin, "pg_ctl"), "-D", self.data, "-w", "-l",
-                    os.path.join(self.folder, "log"), "start")
+        self.control("-l", os.path.join(self.folder, "log"), "start")
         return self
 
     def stop(self):
-        as_postgres(os.path.join(self.bin, "pg_ctl"), "-D", self.data, "-w", "-m", "immediate",
-                    "stop")
+        self.control("-m", "immediate", "stop")
+
+    def promote(self):
+        self.control("promote")
+
+    def postmaster(self):
+        try:
+            with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as f:
+                return int(f.readline())
+        except FileNotFoundError:
+            return None
+
+    def running(self):
+        postmaster = self.postmaster()
+        return postmaster is not None and alive(postmaster)
+
+    def kill(self):
+        """SIGKILL for all of it, and gone when this returns."""
+        pids = [self.postmaster()]
+        pids += children(pids[0])
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        until(lambda: not any(map(alive, pids)))
+        for lock in (os.path.join(self.data, "postmaster.pid"),
+                     os.path.join(self.folder, ".s.PGSQL.5432.lock")):
+            os.remove(lock)  # the next one would mind, as long as the dead are not buried
 
     def end(self):
-        self.stop()
+        if self.running():
+            self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def connect(self, database="postgres", user="postgres"):
         return psycopg2.connect(host=self.folder, dbname=database, user=user)
 
+    def conninfo(self, database):
+        return f"host={self.folder} dbname={database} user=postgres"
+
     def create(self, database):
         with Session(self.connect()) as s:
-            s.db.autocommit = True
+            s.run("SET synchronous_commit = remote_apply")  # a standby shows it too
             s.run(f'CREATE DATABASE "{database}"')
         return database
+
+
+class Pooler:
+    """A PgBouncer before a server: each transaction gets whichever connection is free."""
+
+    def __init__(self, postgres):
+        self.folder = own_folder()
+        config = os.path.join(self.folder, "pgbouncer.ini")
+        with open(config, "w", encoding="ascii") as f:
+            f.write(f"""[databases]
+* = host={postgres.folder} user=postgres
+[pgbouncer]
+listen_addr =
+listen_port = 6432
+unix_socket_dir = {self.folder}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 4
+logfile = {self.folder}/log
+""")
+        user = "postgres" if os.getuid() == 0 else None
+        self.process = subprocess.Popen(["/usr/sbin/pgbouncer", "-q", config], user=user, cwd="/",
+                                        stderr=subprocess.DEVNULL)
+        until(lambda: os.path.exists(os.path.join(self.folder, ".s.PGSQL.6432")))
+
+    def conninfo(self, database):
+        return f"host={self.folder} port=6432 dbname={database} user=postgres"
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 ours = []  # the server that the tests of this process share, once somebody needs it

@@ -328,6 +328,18 @@ def test_a_redrive_may_be_slowed_down(queue):
     assert sorted(queue.take_payloads(5, wait_seconds=30)) == list("01234")
 
 
+def test_lists_show_payloads_of_any_size(api, queue):
+    sizes = [1, 2_000, 2_001, 100_000]
+    queue.configure(max_attempts=1)
+    queue.put_all([{"payload": "x" * size} for size in sizes])
+    lines = api.get(queue.path + "/export").body.splitlines()
+    assert [len(json.loads(line)["payload"]) for line in lines] == sizes
+    for message in queue.take(max=10):
+        assert queue.nack(message).status == 200
+    dead = api.get(queue.path + "/dead", limit=10)["messages"]
+    assert [len(message["payload"]) for message in dead] == sizes
+
+
 def test_dead_letters_can_be_dropped_one_by_one_or_all(queue):
     queue.configure(max_attempts=1)
     a, b, c = (kill(queue, letter) for letter in "abc")

@@ -3,6 +3,7 @@ database that dies, restarts, or is newer than the server."""
 
 import threading
 
+import psycopg2
 import pytest
 
 import database
@@ -144,6 +145,7 @@ def test_a_database_that_is_restarted_is_found_again(own_database, start):
     refused = until(lambda: (a := queue.enqueue("during")).status == 503 and a)
     assert refused.refusal == (503, "engine-unavailable") and "retry-after" in refused.headers
     assert until(lambda: server.client().get("/readyz").status == 503)
+    assert queue.claim(wait_seconds=0.1).status == 503  # and not: there is nothing
     own_database.start()
     answer = until(lambda: (a := queue.enqueue("after")).status == 201 and a)
     stored.append(answer["message_id"])
@@ -152,6 +154,72 @@ def test_a_database_that_is_restarted_is_found_again(own_database, start):
     assert payloads(waiting.answer()) == ["those who waited go on"]
     waiting.close()
     server.stop()
+
+
+def test_dead_rows_show_in_the_metrics(start):
+    """Somebody holds a transaction open, so that nothing that dies can be taken away."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.configure()
+
+    def dead_rows():
+        return server.metrics().get('triage_engine_table_dead_rows{table="ready"}', 0)
+
+    with sql(server) as s:
+        s.run("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        s.one("SELECT count(*) FROM triage.queue")
+        queue.put_all([{"payload": "x" * 1000} for _ in range(100)])
+        assert len(queue.take(max=100)) == 100
+        assert until(dead_rows) >= 100
+        metrics = server.metrics()
+        assert metrics["triage_engine_oldest_transaction_seconds"] > 0
+        assert metrics['triage_engine_table_bytes{table="ready"}'] > 50_000
+        assert metrics['triage_engine_table_index_bytes{table="ready"}'] > 0
+
+
+@pytest.fixture
+def pooler():
+    own = database.Pooler(database.shared())
+    yield own
+    own.end()
+
+
+DEAF = "no notifications come through"
+
+
+def test_a_pooler_in_transaction_mode_is_good_for_all_but_notifications(pooler, start):
+    """And the server says so. What notifications would have told is looked for instead."""
+    through = pooler.conninfo(database.shared().create("pooled"))
+    here, there = (start(engine="postgres", postgres=through) for _ in range(2))
+    made = here.queue("q").configure(profile="tiers")
+    assert here.log.wait_for(DEAF) and there.log.wait_for(DEAF)
+    assert there.client().get("/v1/queues/q").json == made
+    changed = there.queue("q").configure(policy="strict")
+    until(lambda: here.client().get("/v1/queues/q").json == changed)
+    consumer = wait_on(there, there.queue("q"))
+    ident = here.queue("q").put("over there", priority="HIGH")
+    [message] = consumer.answer()["messages"]
+    assert message["message_id"] == ident
+    assert here.queue("q").ack(message).status == 204
+    consumer.close()
+
+
+def test_notifications_may_go_past_the_pooler(pooler, start):
+    """No settings of a server stay behind in sessions that others use, either."""
+    name = database.shared().create("past-the-pooler")
+    direct = f"host={database.shared().folder} dbname={name} user=postgres"
+    here, there = (start(engine="postgres", postgres=pooler.conninfo(name), postgres_listen=direct,
+                         durability="os") for _ in range(2))
+    here.queue("q").configure()
+    for number in range(10):
+        consumer = wait_on(there, there.queue("q"))
+        here.queue("q").put(f"m{number}")
+        assert payloads(consumer.answer()) == [f"m{number}"]
+        consumer.close()
+    with database.Session(psycopg2.connect(pooler.conninfo(name))) as s:
+        assert s.row("SELECT current_setting('synchronous_commit'), "
+                     "current_setting('lock_timeout')") == ("on", "0")
+    assert not here.log.find(DEAF) and not there.log.find(DEAF)
 
 
 def test_a_newer_database_is_refused_by_name(start, tmp_path):

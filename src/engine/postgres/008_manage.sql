@@ -16,6 +16,16 @@ CREATE VIEW triage.everything AS
         NULL, NULL, NULL, m.ended_ms
         FROM triage.history m;
 
+-- The message with its payload, wherever that is.
+CREATE FUNCTION triage.with_body(m triage.everything) RETURNS triage.everything
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF m.payload IS NULL THEN
+        m.payload := (SELECT b.payload FROM triage.body b WHERE b.seq = m.seq);
+    END IF;
+    RETURN m;
+END $$;
+
 -- The message with this id in whatever state, payload and all; no row when there is none.
 CREATE FUNCTION triage.engine_get(p_queue int, p_seq bigint, p_slot smallint, p_ready_ms bigint)
 RETURNS SETOF triage.everything
@@ -27,27 +37,17 @@ BEGIN
     SELECT * INTO m FROM (SELECT * FROM triage.everything e WHERE e.seq = p_seq OFFSET 0) e
     WHERE e.queue = p_queue AND e.born_slot = p_slot AND e.born_ms = p_ready_ms;
     IF FOUND THEN
-        m.payload := coalesce(m.payload, (SELECT b.payload FROM triage.body b WHERE b.seq = p_seq));
+        m := triage.with_body(m);
         RETURN NEXT m;
     END IF;
 END $$;
 
-CREATE FUNCTION triage.body_of(p_large int, p_seq bigint) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    IF p_large IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN (SELECT b.payload FROM triage.body b WHERE b.seq = p_seq);
-END $$;
-
 -- A page of a queue's messages: ready (phase 0, by place), scheduled (1), leased (2), kept as
 -- history (3), dead (4; each by seq). Starts behind the given place, which is the last row's of the
--- page before: its phase, slot, ready_ms, seq. A payload that stays in triage.body comes beside the
--- message.
+-- page before: its phase, slot, ready_ms, seq.
 CREATE FUNCTION triage.engine_list(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
                                    p_seq bigint, p_limit int)
-RETURNS TABLE (phase int, message triage.everything, body bytea)
+RETURNS TABLE (phase int, message triage.everything)
 LANGUAGE plpgsql STABLE ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -59,13 +59,13 @@ BEGIN
     FOR at IN p_phase..4 LOOP
         IF at = 0 THEN
             RETURN QUERY
-            SELECT 0, m, triage.body_of(m.large, m.seq) FROM triage.everything m
+            SELECT 0, triage.with_body(m) FROM triage.everything m
             WHERE m.state = 'ready' AND m.queue = p_queue
                 AND (m.slot, m.ready_ms, m.seq) > (p_slot, p_ready_ms, p_seq)
             ORDER BY m.slot, m.ready_ms, m.seq LIMIT p_limit;
         ELSE
             RETURN QUERY
-            SELECT at, m, triage.body_of(m.large, m.seq) FROM triage.everything m
+            SELECT at, triage.with_body(m) FROM triage.everything m
             WHERE m.state = states[at + 1] AND m.queue = p_queue
                 AND m.seq > CASE WHEN at = p_phase THEN p_seq ELSE 0 END
             ORDER BY m.seq LIMIT p_limit - found;

@@ -363,6 +363,9 @@ void calls_answer(struct pg *pg, struct job *job)
         case CALL_DUE:
             answer_due(pg, c);
             break;
+        case CALL_TABLES:
+            tables_answer(pg, c);
+            break;
         case CALL_WAIT:
             break;
         }

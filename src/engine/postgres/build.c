@@ -266,7 +266,7 @@ static void build_list(struct call *c, const struct engine_op *op)
     enum { PHASE_DEAD = 4 };
     bool dead = op->verb == ENGINE_DEAD_LIST;
     bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).*, body FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
+    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
     param_int(p, WIRE_INT4, c->queue->face.id);
     param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
     param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);

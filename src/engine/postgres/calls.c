@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
-                             enum engine_verb verb, const char *sql)
+struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
+                      enum engine_verb verb, const char *sql)
 {
     struct call *c = mem_zalloc(sizeof(*c));
     c->kind = kind;
@@ -55,9 +55,7 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
     case ENGINE_EXTEND:
         return like->settle.lease_ms == op->settle.lease_ms;
     case ENGINE_CLAIM:
-        return like->claim.lease_ms == op->claim.lease_ms &&
-               like->claim.plan->max_rank == op->claim.plan->max_rank &&
-               claims_fit(c, op->claim.plan);
+        return like->claim.lease_ms == op->claim.lease_ms && claims_fit(c, op->claim.plan);
     default:
         return false;
     }
@@ -229,6 +227,7 @@ static void add_news(struct pg *pg, struct job *job)
         calls_queues(job);
     struct call *c = call_add(job, CALL_DUE, NULL, 0, "SELECT triage.engine_due($1)");
     param_now(pg, job, &c->params);
+    tables_ask(pg, job);
     pg->all_told = pg->told = false;
 }
 

@@ -126,8 +126,11 @@ static void put_lanes(struct params *p, const struct merged *all)
     put_room(p, all);
 }
 
+/* What a call finds is dealt out in order: only claims that may have the same levels share one. */
 bool claims_fit(const struct call *c, const struct plan *plan)
 {
+    if (c->ops[0]->claim.plan->max_rank != plan->max_rank)
+        return false;
     uint32_t steps = plan->step_count;
     for (uint32_t i = 0; i < c->op_count; i++)
         steps += c->ops[i]->claim.plan->step_count;

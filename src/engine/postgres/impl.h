@@ -8,9 +8,11 @@
  *   answers.c   their answers, back into ops; rows.c has the rows that are messages
  *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
- *   link.c      the thread that runs transactions on a connection
+ *   link.c      the thread that runs jobs on a connection, and settles what became of them
+ *   transaction.c  one transaction, with a limit of time
  *   listen.c    the thread that hears what other processes did
  *   schema.c    the tables and functions, installed and brought up to date
+ *   tables.c    what the tables weigh, for the metrics
  *   wire.c      values in PostgreSQL's binary format
  *
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
@@ -22,7 +24,11 @@
  *
  * What a lost connection leaves behind. Until COMMIT is sent nothing has happened. After
  * that each transaction is known by the token that it stored: whoever can store that token
- * again knows that it did not happen, and that it never will. */
+ * again knows that it did not happen, and that it never will. Whoever cannot, and can commit
+ * something behind it, knows that it happened and is where the standbys must have it. When neither
+ * can be found out in time, the answer is ENGINE_UNAVAILABLE.
+ *
+ * Nothing depends on the session but LISTEN: a pooler may hand out connections by transaction. */
 #ifndef TRIAGE_ENGINE_POSTGRES_IMPL_H
 #define TRIAGE_ENGINE_POSTGRES_IMPL_H
 
@@ -74,6 +80,7 @@ enum call_kind {
     CALL_QUEUES,
     CALL_WAIT,
     CALL_DUE,
+    CALL_TABLES,
 };
 
 struct call {
@@ -114,7 +121,9 @@ struct job {
 /* What all shards of the process share. */
 struct pg_shared {
     char *conninfo;
-    bool invented_time; /* tests pass their own clock */
+    char *listen_conninfo; /* for LISTEN alone */
+    int64_t timeout_ms;    /* for a group, and again for finding out what became of it */
+    bool invented_time;    /* tests pass their own clock */
     bool sync_commit;
     uint8_t node[16];
     struct listener *listener;
@@ -134,13 +143,14 @@ struct pg {
     struct job *open;
     struct pg_queue *listed; /* queues of the job that is being built */
     uint32_t jobs_under_way;
-    uint32_t last_count;   /* ops in the one that went last */
-    bool alone;            /* it wants no other beside it */
-    int64_t due_ms;        /* wall: the next delay or lease we know of ends */
-    int64_t sweep_mono_ms; /* when to sweep anyway */
-    _Atomic bool running;  /* the shard has begun to ask: it may be woken */
-    bool told;             /* by the listener: some queue has news */
-    bool all_told;         /* … the list of queues has */
+    uint32_t last_count;    /* ops in the one that went last */
+    bool alone;             /* it wants no other beside it */
+    int64_t due_ms;         /* wall: the next delay or lease we know of ends */
+    int64_t sweep_mono_ms;  /* when to sweep anyway */
+    int64_t tables_mono_ms; /* when the tables were last looked at */
+    _Atomic bool running;   /* the shard has begun to ask: it may be woken */
+    bool told;              /* by the listener: some queue has news */
+    bool all_told;          /* … the list of queues has */
 };
 
 /* postgres.c */
@@ -157,6 +167,8 @@ void calls_build(struct pg *pg, struct job *job);
 void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
 void calls_free(struct job *job);
+struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
+                      enum engine_verb verb, const char *sql);
 
 /* build.c */
 void call_build(struct pg *pg, struct job *job, struct call *c);
@@ -196,7 +208,26 @@ void link_put(struct link *l, struct job *job);     /* to an idle one */
 struct job *link_take(struct link *l);              /* when it is done; NULL: it is not yet */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
 int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
-PGconn *link_connect(const struct pg_shared *shared, struct buf *error);
+PGconn *link_connect(const char *conninfo, struct buf *error);
+
+/* transaction.c: on a connection in pipeline mode, by the thread that has it. */
+enum outcome {
+    OUTCOME_OK,
+    OUTCOME_LOST,    /* the connection, or its time: a new one is needed */
+    OUTCOME_AGAIN,   /* met another transaction at the wrong time */
+    OUTCOME_LATE,    /* waited for too long, or was cancelled: rolled back */
+    OUTCOME_STALE,   /* a configuration has changed */
+    OUTCOME_TAKEN,   /* its token is stored: it was committed before */
+    OUTCOME_REFUSED, /* what should not happen */
+};
+/* The job, wholly. LOST with *commit_sent: perhaps. */
+enum outcome transaction_run(PGconn *conn, const struct pg_shared *shared, struct job *job,
+                             int64_t until_ms, bool *commit_sent);
+/* What became of one: TAKEN (committed, and as safe as any commit), OK (it never will be), or
+ * anything else: cannot be told. */
+enum outcome transaction_ask(PGconn *conn, const struct pg_shared *shared, struct job *job,
+                             int64_t until_ms);
+void transaction_quiet(PGconn *conn); /* notices are dropped and not printed */
 
 /* listen.c */
 struct listener *listener_open(struct pg_shared *shared);
@@ -205,6 +236,10 @@ void listener_close(struct listener *l);
  * queues itself has. Any thread. */
 bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx);
+
+/* tables.c */
+void tables_ask(struct pg *pg, struct job *job); /* when it is time */
+void tables_answer(struct pg *pg, const struct call *c);
 
 /* schema.c */
 MUST_USE enum status schema_install(PGconn *conn, struct buf *error);

@@ -3,16 +3,13 @@
 #include "base/random.h"
 #include "engine/postgres/impl.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_MS_MAX  30000 /* a transaction that takes longer is given up */
-#define RESOLVE_MS_MAX 15000 /* … and for so long it is asked whether it was committed */
-#define RETRY_MAX      20    /* of one that met another at the wrong time */
+#define RETRY_MAX      20   /* of one that met another at the wrong time */
+#define AWAY_MS_MAX    2000 /* a database that is away is waited for to ask what became of a job */
 #define BACKOFF_MS_MIN 50
 #define BACKOFF_MS_MAX 2000
 
@@ -34,40 +31,6 @@ struct link {
     int64_t retry_at_ms; /* mono: not before then */
 };
 
-/* Waiting with a limit: libpq blocks for as long as the network does. */
-
-static bool wait_socket(PGconn *conn, short events, int64_t until_ms)
-{
-    struct pollfd p = {.fd = PQsocket(conn), .events = events};
-    int64_t left_ms = until_ms - clock_now().mono_ms;
-    int n = left_ms > 0 ? poll(&p, 1, (int)left_ms) : 0;
-    return n > 0 || (n < 0 && errno == EINTR);
-}
-
-static bool flush_all(PGconn *conn, int64_t until_ms)
-{
-    int left;
-    while ((left = PQflush(conn)) > 0) {
-        if (!wait_socket(conn, POLLIN | POLLOUT, until_ms) || !PQconsumeInput(conn))
-            return false;
-    }
-    return left == 0;
-}
-
-/* The next result, or NULL at the end of a statement's; *alive is false when time or the connection
- * ran out. */
-static PGresult *next_result(PGconn *conn, int64_t until_ms, bool *alive)
-{
-    while (PQisBusy(conn)) {
-        if (!wait_socket(conn, POLLIN, until_ms) || !PQconsumeInput(conn)) {
-            *alive = false;
-            return NULL;
-        }
-    }
-    *alive = true;
-    return PQgetResult(conn);
-}
-
 /* Connecting */
 
 static void note_trouble(struct link *l, const char *text)
@@ -88,29 +51,20 @@ static void note_connected(struct link *l)
     uv_mutex_unlock(&l->mutex);
 }
 
-static bool set_up(PGconn *conn, const struct pg_shared *shared, struct buf *error)
+PGconn *link_connect(const char *conninfo, struct buf *error)
 {
-    /* In one statement each, so that a pooler that hands out connections by transaction cannot
-     * come between; nothing after this depends on the session. */
-    PGresult *r = PQexec(conn, shared->sync_commit ? "SELECT 1" : "SET synchronous_commit = off");
-    ExecStatusType status = PQresultStatus(r);
-    bool ok = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
-    if (!ok)
-        buf_puts(error, PQerrorMessage(conn));
-    PQclear(r);
-    return ok;
-}
-
-PGconn *link_connect(const struct pg_shared *shared, struct buf *error)
-{
-    static const char *const keys[] = {"dbname", "fallback_application_name", "connect_timeout",
-                                       "target_session_attrs", NULL};
-    const char *values[] = {shared->conninfo, "triaged", "5", "read-write", NULL};
+    /* What stands before the connection string is a default, what stands behind it is not. A peer
+     * that vanished without a word is noticed within half a minute. */
+    static const char *const keys[] = {
+        "connect_timeout", "keepalives_idle",           "keepalives_interval",  "keepalives_count",
+        "dbname",          "fallback_application_name", "target_session_attrs", NULL};
+    const char *values[] = {"5", "10", "5", "3", conninfo, "triaged", "read-write", NULL};
     PGconn *conn = PQconnectdbParams(keys, values, 1);
-    if (PQstatus(conn) == CONNECTION_OK && set_up(conn, shared, error))
+    if (PQstatus(conn) == CONNECTION_OK) {
+        transaction_quiet(conn);
         return conn;
-    if (error->len == 0)
-        buf_puts(error, PQerrorMessage(conn));
+    }
+    buf_puts(error, PQerrorMessage(conn));
     PQfinish(conn);
     return NULL;
 }
@@ -125,6 +79,13 @@ static void disconnect(struct link *l, const char *why)
     l->conn = NULL;
 }
 
+static void adopt(struct link *l, PGconn *conn)
+{
+    PQenterPipelineMode(conn);
+    l->conn = conn;
+    atomic_store(&l->backend, PQbackendPID(conn));
+}
+
 static bool connect_now(struct link *l)
 {
     struct buf error = {0};
@@ -133,9 +94,9 @@ static bool connect_now(struct link *l)
         return true;
     if (now_ms < l->retry_at_ms)
         return false;
-    l->conn = link_connect(l->pg->shared, &error);
-    if (l->conn) {
-        atomic_store(&l->backend, PQbackendPID(l->conn));
+    PGconn *conn = link_connect(l->pg->shared->conninfo, &error);
+    if (conn) {
+        adopt(l, conn);
         note_connected(l);
         l->backoff_ms = BACKOFF_MS_MIN;
     } else {
@@ -147,172 +108,26 @@ static bool connect_now(struct link *l)
     return l->conn != NULL;
 }
 
-/* Transactions */
+/* Jobs */
 
-enum outcome {
-    OUTCOME_OK,
-    OUTCOME_LOST,    /* the connection, or its time */
-    OUTCOME_AGAIN,   /* met another transaction at the wrong time */
-    OUTCOME_STALE,   /* a configuration has changed */
-    OUTCOME_TAKEN,   /* its token is stored: it was committed before */
-    OUTCOME_REFUSED, /* what should not happen */
-};
-
-static enum outcome outcome_of(const PGresult *r, struct job *job)
-{
-    static const struct {
-        const char *state;
-        enum outcome outcome;
-    } known[] = {
-        {"40001", OUTCOME_AGAIN}, {"40P01", OUTCOME_AGAIN}, {"55P03", OUTCOME_AGAIN},
-        {"TRCFG", OUTCOME_STALE}, {"23505", OUTCOME_AGAIN}, {"57P01", OUTCOME_LOST},
-        {"57P02", OUTCOME_LOST},  {"57P03", OUTCOME_LOST},  {"25006", OUTCOME_LOST},
-        {"57014", OUTCOME_LOST},
-    };
-    const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
-    const char *table = PQresultErrorField(r, PG_DIAG_TABLE_NAME);
-    const char *text = PQresultErrorMessage(r);
-    snprintf(job->error, sizeof(job->error), "%.*s", (int)strcspn(text, "\n"), text);
-    if (!state)
-        return OUTCOME_LOST;
-    if (strcmp(state, "23505") == 0 && table && strcmp(table, "mark") == 0)
-        return OUTCOME_TAKEN;
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(known[i].state, state) == 0)
-            return known[i].outcome;
-    }
-    return strncmp(state, "08", 2) == 0 ? OUTCOME_LOST : OUTCOME_REFUSED;
-}
-
-/* Everything up to a sync. The first error decides; what follows it was not run. `keep` gets the
- * result of the statement, or NULL to drop it. */
-struct reading {
-    struct job *job;
-    struct call *call; /* whose answer is next */
-    uint32_t before;   /* statements before the first call */
-    bool keep;
-};
-
-static bool is_error(ExecStatusType status)
-{
-    return status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE ||
-           status == PGRES_NONFATAL_ERROR;
-}
-
-static void keep_result(struct reading *reading, PGresult *r)
-{
-    if (reading->before > 0) {
-        reading->before--;
-    } else if (reading->call) {
-        PQclear(reading->call->result);
-        reading->call->result = r;
-        reading->call = reading->call->next;
-        return;
-    }
-    PQclear(r);
-}
-
-static enum outcome read_answers(PGconn *conn, struct reading *reading, int64_t until_ms)
-{
-    enum outcome outcome = OUTCOME_OK;
-    bool alive, synced = false;
-    while (!synced) {
-        PGresult *r = next_result(conn, until_ms, &alive);
-        if (!alive)
-            return OUTCOME_LOST;
-        if (!r)
-            continue; /* between statements */
-        ExecStatusType status = PQresultStatus(r);
-        synced = status == PGRES_PIPELINE_SYNC;
-        if (is_error(status) && outcome == OUTCOME_OK)
-            outcome = outcome_of(r, reading->job);
-        if (PQstatus(conn) == CONNECTION_BAD) {
-            PQclear(r);
-            return OUTCOME_LOST;
-        }
-        if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
-            keep_result(reading, r);
-        else
-            PQclear(r);
-    }
-    return outcome;
-}
-
-static bool send_plain(PGconn *conn, const char *sql)
-{
-    static const struct params none;
-    return params_send(conn, sql, &none);
-}
-
-static bool send_token(PGconn *conn, const struct job *job)
-{
-    struct params p = {0};
-    param_bytes(&p, WIRE_UUID, job->token, TOKEN_BYTES);
-    bool ok = params_send(conn, "SELECT triage.engine_mark($1)", &p);
-    params_fini(&p);
-    return ok;
-}
-
-static enum outcome finish_with(PGconn *conn, struct job *job, const char *sql, int64_t until_ms)
-{
-    struct reading reading = {.job = job, .before = 1};
-    if (!send_plain(conn, sql) || !PQpipelineSync(conn) || !flush_all(conn, until_ms))
-        return OUTCOME_LOST;
-    return read_answers(conn, &reading, until_ms);
-}
-
-/* All but the COMMIT. */
-static enum outcome run_calls(PGconn *conn, struct job *job, int64_t until_ms)
-{
-    struct reading reading = {.job = job, .call = job->calls, .before = job->writes ? 2 : 1};
-    bool ok = send_plain(conn, job->writes ? "BEGIN" : "BEGIN READ ONLY");
-    if (ok && job->writes)
-        ok = send_token(conn, job);
-    for (struct call *c = job->calls; ok && c; c = c->next)
-        ok = params_send(conn, c->sql, &c->params);
-    if (!ok || !PQpipelineSync(conn) || !flush_all(conn, until_ms))
-        return OUTCOME_LOST;
-    return read_answers(conn, &reading, until_ms);
-}
-
-static enum outcome attempt(struct link *l, struct job *job, bool *commit_sent)
-{
-    int64_t until_ms = clock_now().mono_ms + ANSWER_MS_MAX;
-    *commit_sent = false;
-    enum outcome outcome = run_calls(l->conn, job, until_ms);
-    if (outcome == OUTCOME_LOST)
-        return outcome;
-    if (outcome != OUTCOME_OK) {
-        struct job scratch = *job; /* the reason is the first error's */
-        enum outcome end = finish_with(l->conn, &scratch, "ROLLBACK", until_ms);
-        return end == OUTCOME_LOST ? end : outcome;
-    }
-    *commit_sent = true;
-    return finish_with(l->conn, job, "COMMIT", until_ms);
-}
-
-/* COMMIT was sent and never answered. Storing the token again tells: that fails when it was
- * committed, and waits while it is being. */
+/* COMMIT was sent, and no answer came that can be relied on. TAKEN, OK or LOST: see
+ * transaction_ask. */
 static enum outcome resolve(struct link *l, struct job *job)
 {
-    int64_t until_ms = clock_now().mono_ms + RESOLVE_MS_MAX;
-    while (clock_now().mono_ms < until_ms) {
+    const struct pg_shared *shared = l->pg->shared;
+    int64_t now_ms = clock_now().mono_ms, until_ms = now_ms + shared->timeout_ms;
+    int64_t away_ms = now_ms + AWAY_MS_MAX;
+    for (; now_ms < until_ms; now_ms = clock_now().mono_ms) {
         if (!connect_now(l)) {
+            if (now_ms > away_ms)
+                return OUTCOME_LOST;
             usleep(BACKOFF_MS_MIN * 1000);
             continue;
         }
-        PQenterPipelineMode(l->conn);
-        struct reading reading = {.job = job, .before = 2};
-        enum outcome outcome = OUTCOME_LOST;
-        if (send_plain(l->conn, "BEGIN") && send_token(l->conn, job) && PQpipelineSync(l->conn) &&
-            flush_all(l->conn, until_ms))
-            outcome = read_answers(l->conn, &reading, until_ms);
-        if (outcome != OUTCOME_LOST &&
-            finish_with(l->conn, job, "ROLLBACK", until_ms) == OUTCOME_LOST)
-            outcome = OUTCOME_LOST;
+        enum outcome outcome = transaction_ask(l->conn, shared, job, until_ms);
         if (outcome == OUTCOME_TAKEN || outcome == OUTCOME_OK)
             return outcome;
-        disconnect(l, PQerrorMessage(l->conn));
+        disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->conn));
     }
     return OUTCOME_LOST;
 }
@@ -325,34 +140,45 @@ static void pause_before(uint32_t tries)
 }
 
 /* Runs the job until its fate is known. */
+static enum outcome run_until_known(struct link *l, struct job *job)
+{
+    const struct pg_shared *shared = l->pg->shared;
+    int64_t until_ms = clock_now().mono_ms + shared->timeout_ms;
+    enum outcome outcome = OUTCOME_LOST;
+    bool commit_sent = false;
+    for (uint32_t tries = 1; tries <= RETRY_MAX && clock_now().mono_ms < until_ms; tries++) {
+        job->error[0] = '\0';
+        if (!connect_now(l))
+            return OUTCOME_LOST;
+        outcome = transaction_run(l->conn, shared, job, until_ms, &commit_sent);
+        if (outcome == OUTCOME_LOST)
+            disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->conn));
+        bool doubtful = outcome == OUTCOME_TAKEN || (outcome == OUTCOME_LOST && commit_sent);
+        if (doubtful && job->writes) {
+            enum outcome found = resolve(l, job);
+            if (found != OUTCOME_OK)
+                return found == OUTCOME_TAKEN ? OUTCOME_OK : found;
+            outcome = OUTCOME_AGAIN; /* it was not committed, and never will be */
+        }
+        if (outcome != OUTCOME_AGAIN)
+            return outcome;
+        pause_before(tries);
+    }
+    return outcome;
+}
+
 static void run(struct link *l, struct job *job)
 {
     static const enum job_fate fates[] = {
-        [OUTCOME_OK] = JOB_DONE,     [OUTCOME_TAKEN] = JOB_DONE,   [OUTCOME_STALE] = JOB_STALE,
-        [OUTCOME_LOST] = JOB_FAILED, [OUTCOME_AGAIN] = JOB_FAILED, [OUTCOME_REFUSED] = JOB_REFUSED,
+        [OUTCOME_OK] = JOB_DONE,      [OUTCOME_STALE] = JOB_STALE, [OUTCOME_LOST] = JOB_FAILED,
+        [OUTCOME_AGAIN] = JOB_FAILED, [OUTCOME_LATE] = JOB_FAILED, [OUTCOME_REFUSED] = JOB_REFUSED,
     };
-    enum outcome outcome = OUTCOME_LOST;
-    bool commit_sent = false;
-    for (uint32_t tries = 0; tries < RETRY_MAX; tries++) {
-        outcome = OUTCOME_LOST;
-        if (!connect_now(l))
-            break;
-        PQenterPipelineMode(l->conn);
-        outcome = attempt(l, job, &commit_sent);
-        if (outcome == OUTCOME_LOST) {
-            disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->conn));
-            outcome = commit_sent && job->writes ? resolve(l, job) : outcome;
-            if (outcome == OUTCOME_OK)
-                continue; /* it was not committed, and never will be: once more */
-            break;
-        }
-        if (outcome != OUTCOME_AGAIN)
-            break;
-        pause_before(tries + 1);
-    }
+    enum outcome outcome = run_until_known(l, job);
     job->fate = fates[outcome];
     if (outcome == OUTCOME_REFUSED)
         log_error("postgres: the database refused", "reason=\"%s\"", log_plain(job->error));
+    if (outcome == OUTCOME_LATE || outcome == OUTCOME_AGAIN)
+        log_warn("postgres: gave up, nothing was changed", "reason=\"%s\"", log_plain(job->error));
 }
 
 /* The thread */
@@ -419,13 +245,13 @@ struct link *link_open(struct pg *pg, struct buf *error)
     l->todo_end = &l->todo;
     l->done_end = &l->done;
     l->backoff_ms = BACKOFF_MS_MIN;
-    l->conn = link_connect(pg->shared, error);
-    if (!l->conn) {
+    PGconn *conn = link_connect(pg->shared->conninfo, error);
+    if (!conn) {
         free(l);
         return NULL;
     }
+    adopt(l, conn);
     l->connected = true;
-    atomic_store(&l->backend, PQbackendPID(l->conn));
     uv_mutex_init(&l->mutex);
     uv_cond_init(&l->cond);
     uv_thread_create(&l->thread, thread_main, l);

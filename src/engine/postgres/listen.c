@@ -11,6 +11,9 @@
 #define HEARD_MAX    1024 /* queues; beyond that every queue is looked at */
 #define TICK_MS      200
 #define RETRY_MS_MAX 2000
+#define PROBE        "probe"
+#define PROBE_MS_MAX 2000 /* for a notification of our own to be heard */
+#define DEAF_LOOK_MS 1000 /* how often who hears nothing looks at everything */
 
 /* What a shard has not been told yet. */
 struct heard {
@@ -25,6 +28,10 @@ struct listener {
     uv_mutex_t mutex;
     struct heard *heard; /* by shard */
     atomic_bool stopping;
+    /* The thread's own. */
+    bool proven;      /* a notification came through this connection */
+    bool deaf;        /* none did, although one was sent */
+    int64_t probe_ms; /* mono: when that was, or when it last looked at everything */
 };
 
 static void hear(struct listener *l, const char *payload)
@@ -49,23 +56,61 @@ static void wake_all(struct listener *l)
         pg_wake(l->shared->shards[i]);
 }
 
+static bool run(PGconn *conn, const char *sql)
+{
+    PGresult *r = PQexec(conn, sql);
+    bool ok = PQresultStatus(r) == PGRES_COMMAND_OK;
+    PQclear(r);
+    return ok;
+}
+
+/* Behind a pooler LISTEN may succeed and nothing come of it: one notification is sent on another
+ * connection, to see whether this one hears it. */
+static bool send_probe(struct listener *l)
+{
+    struct buf error = {0};
+    PGconn *conn = link_connect(l->shared->listen_conninfo, &error);
+    bool ok = conn && run(conn, "NOTIFY triage, '" PROBE "'");
+    buf_fini(&error);
+    PQfinish(conn);
+    l->proven = false;
+    l->probe_ms = clock_now().mono_ms;
+    return ok;
+}
+
 static PGconn *connect_listening(struct listener *l)
 {
     struct buf error = {0};
-    PGconn *conn = link_connect(l->shared, &error);
+    PGconn *conn = link_connect(l->shared->listen_conninfo, &error);
     buf_fini(&error);
     if (!conn)
         return NULL;
-    PGresult *r = PQexec(conn, "LISTEN triage");
-    bool ok = PQresultStatus(r) == PGRES_COMMAND_OK;
-    PQclear(r);
-    if (ok) {
+    if (run(conn, "LISTEN triage") && send_probe(l)) {
         hear(l, "queues"); /* what was said meanwhile is lost: look at everything */
         wake_all(l);
         return conn;
     }
     PQfinish(conn);
     return NULL;
+}
+
+/* Who hears nothing goes by what each sweep finds, and here also by what others configured. */
+static void mind_deafness(struct listener *l)
+{
+    int64_t now_ms = clock_now().mono_ms;
+    if (l->proven) {
+        l->deaf = false;
+    } else if (!l->deaf && now_ms - l->probe_ms > PROBE_MS_MAX) {
+        l->deaf = true;
+        log_warn(
+            "postgres: no notifications come through",
+            "cause=\"a pooler in transaction mode?\" consequence=\"what others enqueue is seen "
+            "within half a second\" remedy=postgres_listen");
+    }
+    if (l->deaf && now_ms - l->probe_ms > DEAF_LOOK_MS) {
+        l->probe_ms = now_ms;
+        hear(l, "queues");
+    }
 }
 
 /* What this process did itself it knows from the answers. */
@@ -86,7 +131,8 @@ static bool listen_once(struct listener *l, PGconn *conn)
         return false;
     bool any = false;
     for (PGnotify *n; (n = PQnotifies(conn));) {
-        if (!is_own(l, n->be_pid)) {
+        l->proven = true;
+        if (strcmp(n->extra, PROBE) != 0 && !is_own(l, n->be_pid)) {
             hear(l, n->extra);
             any = true;
         }
@@ -113,6 +159,7 @@ static void thread_main(void *arg)
             conn = NULL;
         } else {
             retry_ms = 50;
+            mind_deafness(l);
         }
     }
     if (conn)

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_MS 500 /* others' leases end, too */
+#define SWEEP_MS   500 /* others' leases end, too */
+#define TIMEOUT_MS 15000
 
 static const struct engine_ops postgres_ops;
 
@@ -403,6 +404,7 @@ static void free_shared(struct pg_shared *shared)
     }
     free(shared->shards);
     free(shared->conninfo);
+    free(shared->listen_conninfo);
     free(shared);
 }
 
@@ -465,7 +467,7 @@ static enum status load(struct pg *pg, struct buf *error)
 
 static enum status prepare(struct pg_shared *shared, struct buf *error)
 {
-    PGconn *conn = link_connect(shared, error);
+    PGconn *conn = link_connect(shared->conninfo, error);
     if (!conn)
         return STATUS_ENGINE_UNAVAILABLE;
     enum status status = schema_install(conn, error);
@@ -487,7 +489,12 @@ enum status postgres_open(const struct engine_options *options, uint32_t shard_c
 {
     struct pg_shared *shared = mem_zalloc(sizeof(*shared));
     const char *conninfo = options->postgres ? options->postgres : "";
+    const char *listen = options->postgres_listen ? options->postgres_listen : "";
     shared->conninfo = mem_dup(conninfo, strlen(conninfo) + 1);
+    shared->listen_conninfo =
+        *listen ? mem_dup(listen, strlen(listen) + 1) : mem_dup(conninfo, strlen(conninfo) + 1);
+    shared->timeout_ms =
+        options->postgres_timeout_ms > 0 ? options->postgres_timeout_ms : TIMEOUT_MS;
     shared->invented_time = options->now.wall_ms != 0;
     shared->sync_commit = options->durability == DURABILITY_FSYNC;
     shared->wake = options->wake;

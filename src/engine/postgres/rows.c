@@ -17,11 +17,11 @@ enum message_state cell_state(const PGresult *r, int row, int column)
 struct columns columns_of(const PGresult *r)
 {
     static const char *const names[COLUMN_COUNT] = {
-        "state",          "seq",          "slot",          "ready_ms",  "born_slot",
-        "born_ms",        "enqueued_ms",  "expire_ms",     "attempts",  "kind",
-        "payload",        "body",         "metadata",      "dedup_key", "reason",
-        "receipt",        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms",
-        "escalated_from", "escalated_by", "escalated_why",
+        "state",        "seq",           "slot",      "ready_ms",     "born_slot",
+        "born_ms",      "enqueued_ms",   "expire_ms", "attempts",     "kind",
+        "payload",      "metadata",      "dedup_key", "reason",       "receipt",
+        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms", "escalated_from",
+        "escalated_by", "escalated_why",
     };
     struct columns c;
     for (int i = 0; i < COLUMN_COUNT; i++)
@@ -53,8 +53,7 @@ static const char *row_bytes(const struct row *row, enum column c, size_t *len)
 static void read_body(const struct row *row, struct message *m)
 {
     size_t payload_len, metadata_len, key_len;
-    const char *payload =
-        row_bytes(row, row_has(row, COLUMN_PAYLOAD) ? COLUMN_PAYLOAD : COLUMN_BODY, &payload_len);
+    const char *payload = row_bytes(row, COLUMN_PAYLOAD, &payload_len);
     const char *metadata = row_bytes(row, COLUMN_METADATA, &metadata_len);
     const char *key = row_bytes(row, COLUMN_KEY, &key_len);
     m->body = mem_alloc(payload_len + metadata_len + key_len + 1);

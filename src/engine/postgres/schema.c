@@ -72,15 +72,8 @@ static bool upgrade(PGconn *conn, struct buf *error)
     return true;
 }
 
-static void quiet(void *ctx, const char *text)
-{
-    (void)ctx;
-    (void)text;
-}
-
 enum status schema_install(PGconn *conn, struct buf *error)
 {
-    PQsetNoticeProcessor(conn, quiet, NULL);
     bool ok = run(conn, "BEGIN", error) && upgrade(conn, error) && run(conn, "COMMIT", error);
     if (!ok) {
         struct buf ignored = {0};
