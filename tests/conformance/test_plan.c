@@ -66,7 +66,7 @@ static void claims_of_one_group_keep_to_their_levels(void **state)
                               .done = ignore_done,
                               .claim = {.plan = &urgent, .lease_ms = -1}};
     engine_submit(d.rig.engine, &first, d.rig.now);
-    assert_claims(&any, "b0");
+    assert_claims(Q, &any, "b0");
     assert_int_equal(first.claim.found, 3);
 }
 

@@ -86,8 +86,9 @@ enum call_kind {
 struct call {
     enum call_kind kind;
     enum engine_verb verb;
-    const char *sql;
+    const char *sql; /* a constant: the same text is at the same address */
     struct params params;
+    bool prepares; /* it went behind its preparation, whose answer comes first */
     PGresult *result;
     struct pg_queue *queue;
     struct engine_op **ops; /* in order */
@@ -211,6 +212,15 @@ int link_backend(const struct link *l); /* any thread: the process at the other 
 PGconn *link_connect(const char *conninfo, struct buf *error);
 
 /* transaction.c: on a connection in pipeline mode, by the thread that has it. */
+#define STATEMENTS_MAX 64
+
+struct session {
+    PGconn *conn;
+    bool pooled; /* the next transaction may be in another session: nothing is prepared */
+    const char *statements[STATEMENTS_MAX]; /* that are */
+    int known;
+};
+
 enum outcome {
     OUTCOME_OK,
     OUTCOME_LOST,    /* the connection, or its time: a new one is needed */
@@ -218,15 +228,18 @@ enum outcome {
     OUTCOME_LATE,    /* waited for too long, or was cancelled: rolled back */
     OUTCOME_STALE,   /* a configuration has changed */
     OUTCOME_TAKEN,   /* its token is stored: it was committed before */
+    OUTCOME_FORGOT,  /* the session does not know what it did before: it is pooled */
     OUTCOME_REFUSED, /* what should not happen */
 };
 /* The job, wholly. LOST with *commit_sent: perhaps. */
-enum outcome transaction_run(PGconn *conn, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms, bool *commit_sent);
 /* What became of one: TAKEN (committed, and as safe as any commit), OK (it never will be), or
  * anything else: cannot be told. */
-enum outcome transaction_ask(PGconn *conn, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms);
+/* On a new connection. It is pooled when who answers is not who we were told is there. */
+void transaction_start(struct session *s, PGconn *conn, int64_t until_ms);
 void transaction_quiet(PGconn *conn); /* notices are dropped and not printed */
 
 /* listen.c */

@@ -26,7 +26,7 @@ struct link {
 
     bool busy; /* the shard's own: it has a job */
     _Atomic int backend;
-    PGconn *conn; /* the thread's own */
+    struct session session; /* the thread's own */
     int64_t backoff_ms;
     int64_t retry_at_ms; /* mono: not before then */
 };
@@ -71,18 +71,17 @@ PGconn *link_connect(const char *conninfo, struct buf *error)
 
 static void disconnect(struct link *l, const char *why)
 {
-    if (l->conn) {
+    if (l->session.conn) {
         note_trouble(l, why);
         log_warn("postgres: connection lost", "reason=\"%s\"", log_plain(l->trouble));
-        PQfinish(l->conn);
+        PQfinish(l->session.conn);
     }
-    l->conn = NULL;
+    l->session.conn = NULL;
 }
 
 static void adopt(struct link *l, PGconn *conn)
 {
-    PQenterPipelineMode(conn);
-    l->conn = conn;
+    transaction_start(&l->session, conn, clock_now().mono_ms + l->pg->shared->timeout_ms);
     atomic_store(&l->backend, PQbackendPID(conn));
 }
 
@@ -90,7 +89,7 @@ static bool connect_now(struct link *l)
 {
     struct buf error = {0};
     int64_t now_ms = clock_now().mono_ms;
-    if (l->conn)
+    if (l->session.conn)
         return true;
     if (now_ms < l->retry_at_ms)
         return false;
@@ -105,7 +104,7 @@ static bool connect_now(struct link *l)
         l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MS_MAX ? BACKOFF_MS_MAX : l->backoff_ms * 2;
     }
     buf_fini(&error);
-    return l->conn != NULL;
+    return l->session.conn != NULL;
 }
 
 /* Jobs */
@@ -124,10 +123,10 @@ static enum outcome resolve(struct link *l, struct job *job)
             usleep(BACKOFF_MS_MIN * 1000);
             continue;
         }
-        enum outcome outcome = transaction_ask(l->conn, shared, job, until_ms);
+        enum outcome outcome = transaction_ask(&l->session, shared, job, until_ms);
         if (outcome == OUTCOME_TAKEN || outcome == OUTCOME_OK)
             return outcome;
-        disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->conn));
+        disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->session.conn));
     }
     return OUTCOME_LOST;
 }
@@ -150,9 +149,9 @@ static enum outcome run_until_known(struct link *l, struct job *job)
         job->error[0] = '\0';
         if (!connect_now(l))
             return OUTCOME_LOST;
-        outcome = transaction_run(l->conn, shared, job, until_ms, &commit_sent);
+        outcome = transaction_run(&l->session, shared, job, until_ms, &commit_sent);
         if (outcome == OUTCOME_LOST)
-            disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->conn));
+            disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->session.conn));
         bool doubtful = outcome == OUTCOME_TAKEN || (outcome == OUTCOME_LOST && commit_sent);
         if (doubtful && job->writes) {
             enum outcome found = resolve(l, job);
@@ -234,8 +233,8 @@ static void thread_main(void *arg)
             pg_wake(l->pg); /* those who wait may go on */
         }
     }
-    PQfinish(l->conn);
-    l->conn = NULL;
+    PQfinish(l->session.conn);
+    l->session.conn = NULL;
 }
 
 struct link *link_open(struct pg *pg, struct buf *error)

@@ -49,10 +49,11 @@ static enum outcome outcome_of(const PGresult *r, struct job *job)
         const char *state;
         enum outcome outcome;
     } known[] = {
-        {"40001", OUTCOME_AGAIN}, {"40P01", OUTCOME_AGAIN}, {"23505", OUTCOME_AGAIN},
-        {"TRCFG", OUTCOME_STALE}, {"55P03", OUTCOME_LATE},  {"57014", OUTCOME_LATE},
-        {"57P01", OUTCOME_LOST},  {"57P02", OUTCOME_LOST},  {"57P03", OUTCOME_LOST},
-        {"25006", OUTCOME_LOST},
+        {"40001", OUTCOME_AGAIN},  {"40P01", OUTCOME_AGAIN}, {"23505", OUTCOME_AGAIN},
+        {"TRCFG", OUTCOME_STALE},  {"55P03", OUTCOME_LATE},  {"57014", OUTCOME_LATE},
+        {"57P01", OUTCOME_LOST},   {"57P02", OUTCOME_LOST},  {"57P03", OUTCOME_LOST},
+        {"0A000", OUTCOME_FORGOT}, {"25006", OUTCOME_LOST},  {"26000", OUTCOME_FORGOT},
+        {"42P05", OUTCOME_FORGOT},
     };
     const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
     const char *table = PQresultErrorField(r, PG_DIAG_TABLE_NAME);
@@ -72,9 +73,9 @@ static enum outcome outcome_of(const PGresult *r, struct job *job)
 /* Everything up to a sync. The first error decides; what follows it was not run. */
 struct reading {
     struct job *job;
+    uint32_t before;   /* answers before that of the first call */
     struct call *call; /* whose answer is next; NULL: what comes is dropped */
-    uint32_t before;   /* statements before the first call */
-    const char *tag;   /* what each statement has to say that it was; NULL: anything */
+    bool commits;      /* what comes behind the calls is a COMMIT, and has to say so */
 };
 
 static bool is_error(ExecStatusType status)
@@ -87,6 +88,8 @@ static void keep_result(struct reading *reading, PGresult *r)
 {
     if (reading->before > 0) {
         reading->before--;
+    } else if (reading->call && reading->call->prepares) {
+        reading->call->prepares = false;
     } else if (reading->call) {
         PQclear(reading->call->result);
         reading->call->result = r;
@@ -111,7 +114,8 @@ static enum outcome read_answers(PGconn *conn, struct reading *reading, int64_t 
         if (is_error(status) && outcome == OUTCOME_OK)
             outcome = outcome_of(r, reading->job);
         bool done = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
-        bool other = done && reading->tag && strcmp(PQcmdStatus(r), reading->tag) != 0;
+        bool last = reading->before == 0 && !reading->call;
+        bool other = done && last && reading->commits && strcmp(PQcmdStatus(r), "COMMIT") != 0;
         if (other || PQstatus(conn) == CONNECTION_BAD) {
             PQclear(r);
             return OUTCOME_LOST;
@@ -129,35 +133,60 @@ static enum outcome read_answers(PGconn *conn, struct reading *reading, int64_t 
 static bool send_plain(PGconn *conn, const char *sql)
 {
     static const struct params none;
-    return params_send(conn, sql, &none);
+    return params_send(conn, NULL, sql, &none);
+}
+
+/* Sends a call, the first time behind its preparation: that is one answer more. Texts are known by
+ * their address. */
+static bool send_call(struct session *s, const char *sql, const struct params *p, bool *prepares)
+{
+    char name[16];
+    int at = 0;
+    while (at < s->known && s->statements[at] != sql)
+        at++;
+    *prepares = !s->pooled && at == s->known && at < STATEMENTS_MAX;
+    bool named = *prepares || (!s->pooled && at < s->known);
+    snprintf(name, sizeof(name), "t%d", at);
+    if (*prepares)
+        s->statements[s->known++] = sql;
+    return (!*prepares || params_prepare(s->conn, name, sql, p)) &&
+           params_send(s->conn, named ? name : NULL, sql, p);
 }
 
 /* How a transaction starts. Settings are its own and not the session's, because a pooler may give
  * the next one another session. */
-static bool send_begin(PGconn *conn, const struct pg_shared *shared, const uint8_t *token)
+static bool send_begin(struct session *s, const struct pg_shared *shared, const uint8_t *token,
+                       struct reading *reading)
 {
-    char sql[192];
+#define LOCKS "SELECT set_config('lock_timeout', $1, true)"
+#define LOOSE ", set_config('synchronous_commit', 'off', true)"
+#define MARK  ", triage.engine_mark($2)"
+    static const char *const begins[2][2] = {{LOCKS LOOSE, LOCKS}, {LOCKS LOOSE MARK, LOCKS MARK}};
+    char timeout[32];
     struct params p = {0};
-    snprintf(sql, sizeof(sql), "SELECT set_config('lock_timeout', '%lld', true)%s%s",
-             (long long)shared->timeout_ms / 2,
-             shared->sync_commit ? "" : ", set_config('synchronous_commit', 'off', true)",
-             token ? ", triage.engine_mark($1)" : "");
+    bool prepares;
+    int len = snprintf(timeout, sizeof(timeout), "%lld", (long long)shared->timeout_ms / 2);
+    param_text(&p, timeout, (size_t)len);
     if (token)
         param_bytes(&p, WIRE_UUID, token, TOKEN_BYTES);
-    bool ok = send_plain(conn, token ? "BEGIN" : "BEGIN READ ONLY") && params_send(conn, sql, &p);
+    bool ok = send_plain(s->conn, token ? "BEGIN" : "BEGIN READ ONLY") &&
+              send_call(s, begins[token != NULL][shared->sync_commit], &p, &prepares);
+    reading->before = prepares ? 3 : 2;
     params_fini(&p);
     return ok;
 }
 
-#define BEGIN_STATEMENTS 2
-
-static enum outcome rollback(PGconn *conn, const struct job *job, int64_t until_ms)
+/* Also of what was prepared: who knows how far it got. */
+static enum outcome rollback(struct session *s, const struct job *job, int64_t until_ms)
 {
     struct job scratch = *job; /* the reason is the first error's */
     struct reading reading = {.job = &scratch};
-    if (!send_plain(conn, "ROLLBACK") || !PQpipelineSync(conn) || !flush_all(conn, until_ms))
+    bool forget = s->known > 0;
+    s->known = 0;
+    if (!send_plain(s->conn, "ROLLBACK") || (forget && !send_plain(s->conn, "DEALLOCATE ALL")) ||
+        !PQpipelineSync(s->conn) || !flush_all(s->conn, until_ms))
         return OUTCOME_LOST;
-    return read_answers(conn, &reading, until_ms);
+    return read_answers(s->conn, &reading, until_ms);
 }
 
 static void ignore_notice(void *ctx, const PGresult *notice)
@@ -169,6 +198,23 @@ static void ignore_notice(void *ctx, const PGresult *notice)
 void transaction_quiet(PGconn *conn)
 {
     PQsetNoticeReceiver(conn, ignore_notice, NULL);
+}
+
+void transaction_start(struct session *s, PGconn *conn, int64_t until_ms)
+{
+    *s = (struct session){.conn = conn, .pooled = true};
+    PQenterPipelineMode(conn);
+    bool alive = send_plain(conn, "SELECT pg_backend_pid()") && PQpipelineSync(conn) &&
+                 flush_all(conn, until_ms);
+    for (bool synced = false; alive && !synced;) {
+        PGresult *r = next_result(conn, until_ms, &alive);
+        ExecStatusType status = PQresultStatus(r);
+        synced = status == PGRES_PIPELINE_SYNC;
+        if (status == PGRES_TUPLES_OK)
+            s->pooled = cell_int(r, 0, 0) != PQbackendPID(conn);
+        PQclear(r);
+        alive = alive && PQstatus(conn) == CONNECTION_OK;
+    }
 }
 
 struct warning {
@@ -187,81 +233,71 @@ static void note_warning(void *ctx, const PGresult *notice)
     snprintf(w->job->error, sizeof(w->job->error), "%s", text ? text : "");
 }
 
-/* A COMMIT that ends in a warning has not kept its promise: the wait for the standby was cancelled,
- * and what the answer calls committed may not outlive the primary. That counts as no answer. */
-static enum outcome commit(PGconn *conn, struct job *job, int64_t until_ms)
+/* Sends the COMMIT behind what was sent already, and reads all answers. An error before it keeps it
+ * from being run. A COMMIT that ends in a warning has not kept its promise: the wait for the
+ * standby was cancelled, and what the answer calls committed may not outlive the primary. That
+ * counts as no answer. */
+static enum outcome commit(struct session *s, struct reading *reading, int64_t until_ms)
 {
-    struct reading reading = {.job = job, .tag = "COMMIT"};
-    struct warning warning = {.job = job};
+    struct warning warning = {.job = reading->job};
     enum outcome outcome = OUTCOME_LOST;
-    PQsetNoticeReceiver(conn, note_warning, &warning);
-    if (send_plain(conn, "COMMIT") && PQpipelineSync(conn) && flush_all(conn, until_ms))
-        outcome = read_answers(conn, &reading, until_ms);
-    transaction_quiet(conn);
-    return warning.came ? OUTCOME_LOST : outcome;
+    reading->commits = true;
+    PQsetNoticeReceiver(s->conn, note_warning, &warning);
+    if (send_plain(s->conn, "COMMIT") && PQpipelineSync(s->conn) && flush_all(s->conn, until_ms))
+        outcome = read_answers(s->conn, reading, until_ms);
+    transaction_quiet(s->conn);
+    return warning.came && outcome == OUTCOME_OK ? OUTCOME_LOST : outcome;
 }
 
-/* All but the COMMIT. */
-static enum outcome run_calls(PGconn *conn, const struct pg_shared *shared, struct job *job,
-                              int64_t until_ms)
-{
-    struct reading reading = {.job = job, .call = job->calls, .before = BEGIN_STATEMENTS};
-    bool ok = send_begin(conn, shared, job->writes ? job->token : NULL);
-    for (struct call *c = job->calls; ok && c; c = c->next)
-        ok = params_send(conn, c->sql, &c->params);
-    if (!ok || !PQpipelineSync(conn) || !flush_all(conn, until_ms))
-        return OUTCOME_LOST;
-    return read_answers(conn, &reading, until_ms);
-}
-
-enum outcome transaction_run(PGconn *conn, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms, bool *commit_sent)
 {
+    struct reading reading = {.job = job, .call = job->calls};
     *commit_sent = false;
-    enum outcome outcome = run_calls(conn, shared, job, until_ms);
-    if (outcome == OUTCOME_LOST)
-        return outcome;
-    if (outcome != OUTCOME_OK) {
-        enum outcome end = rollback(conn, job, until_ms);
-        return end == OUTCOME_LOST ? end : outcome;
-    }
+    bool ok = send_begin(s, shared, job->writes ? job->token : NULL, &reading);
+    for (struct call *c = job->calls; ok && c; c = c->next)
+        ok = send_call(s, c->sql, &c->params, &c->prepares);
+    if (!ok)
+        return OUTCOME_LOST;
     *commit_sent = true;
-    return commit(conn, job, until_ms);
+    enum outcome outcome = commit(s, &reading, until_ms);
+    if (outcome == OUTCOME_OK || outcome == OUTCOME_LOST)
+        return outcome;
+    s->pooled = s->pooled || outcome == OUTCOME_FORGOT;
+    enum outcome end = rollback(s, job, until_ms);
+    return end == OUTCOME_LOST ? end : outcome == OUTCOME_FORGOT ? OUTCOME_AGAIN : outcome;
 }
 
 /* Storing the token again tells: that fails when the transaction was committed, and waits while it
  * is being. */
-static enum outcome ask_token(PGconn *conn, const struct pg_shared *shared, struct job *job,
+static enum outcome ask_token(struct session *s, const struct pg_shared *shared, struct job *job,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job};
-    if (!send_begin(conn, shared, job->token) || !PQpipelineSync(conn) ||
-        !flush_all(conn, until_ms))
+    if (!send_begin(s, shared, job->token, &reading) || !PQpipelineSync(s->conn) ||
+        !flush_all(s->conn, until_ms))
         return OUTCOME_LOST;
-    enum outcome outcome = read_answers(conn, &reading, until_ms);
-    return outcome != OUTCOME_LOST && rollback(conn, job, until_ms) == OUTCOME_LOST ? OUTCOME_LOST
-                                                                                    : outcome;
+    enum outcome outcome = read_answers(s->conn, &reading, until_ms);
+    return outcome != OUTCOME_LOST && rollback(s, job, until_ms) == OUTCOME_LOST ? OUTCOME_LOST
+                                                                                 : outcome;
 }
 
 /* The log is one line: when a later commit is where the standbys must have it, so is all that came
  * before it. */
-static enum outcome commit_behind(PGconn *conn, const struct pg_shared *shared, struct job *job,
-                                  int64_t until_ms)
+static enum outcome commit_behind(struct session *s, const struct pg_shared *shared,
+                                  struct job *job, int64_t until_ms)
 {
     struct reading reading = {.job = job};
     uint8_t token[TOKEN_BYTES];
     random_bytes(token, sizeof(token));
-    if (!send_begin(conn, shared, token) || !PQpipelineSync(conn) || !flush_all(conn, until_ms))
-        return OUTCOME_LOST;
-    enum outcome outcome = read_answers(conn, &reading, until_ms);
-    return outcome == OUTCOME_OK ? commit(conn, job, until_ms) : OUTCOME_LOST;
+    return send_begin(s, shared, token, &reading) ? commit(s, &reading, until_ms) : OUTCOME_LOST;
 }
 
-enum outcome transaction_ask(PGconn *conn, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms)
 {
-    enum outcome outcome = ask_token(conn, shared, job, until_ms);
-    if (outcome == OUTCOME_TAKEN && commit_behind(conn, shared, job, until_ms) != OUTCOME_OK)
+    enum outcome outcome = ask_token(s, shared, job, until_ms);
+    if (outcome == OUTCOME_TAKEN && commit_behind(s, shared, job, until_ms) != OUTCOME_OK)
         outcome = OUTCOME_LOST;
     return outcome;
 }

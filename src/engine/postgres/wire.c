@@ -164,19 +164,23 @@ void param_array_end(struct params *p)
     end(p);
 }
 
-bool params_send(PGconn *conn, const char *sql, const struct params *p)
+bool params_send(PGconn *conn, const char *name, const char *sql, const struct params *p)
 {
     const char *values[PARAMS_MAX];
-    Oid types[PARAMS_MAX];
     int formats[PARAMS_MAX];
     static const char empty[] = "";
     for (int i = 0; i < p->count; i++) {
         const char *at = p->bytes.data ? p->bytes.data + p->offsets[i] : empty;
         values[i] = p->lengths[i] < 0 ? NULL : at;
-        types[i] = p->types[i];
         formats[i] = 1;
     }
-    return PQsendQueryParams(conn, sql, p->count, types, values, p->lengths, formats, 1);
+    return name ? PQsendQueryPrepared(conn, name, p->count, values, p->lengths, formats, 1)
+                : PQsendQueryParams(conn, sql, p->count, p->types, values, p->lengths, formats, 1);
+}
+
+bool params_prepare(PGconn *conn, const char *name, const char *sql, const struct params *p)
+{
+    return PQsendPrepare(conn, name, sql, p->count, p->types);
 }
 
 /* Cells */

@@ -57,7 +57,9 @@ void element_text(struct params *p, const char *text, size_t len); /* without it
 void element_null(struct params *p);
 void param_array_end(struct params *p);
 
-bool params_send(PGconn *conn, const char *sql, const struct params *p); /* asks for binary */
+/* Asks for binary. `name`: of a statement that was prepared from the same text, or NULL. */
+bool params_send(PGconn *conn, const char *name, const char *sql, const struct params *p);
+bool params_prepare(PGconn *conn, const char *name, const char *sql, const struct params *p);
 
 /* Cells. NULL reads as 0 or as nothing. */
 bool cell_null(const PGresult *r, int row, int column);
