@@ -38,6 +38,7 @@ class Wire:
         self.server.connect(os.path.join(proxy.postgres.folder, ".s.PGSQL.5432"))
         self.backend = None
         self.queries = []  # of this transaction
+        self.prepared = {}  # by name
         self.swallow = False
         for pump in (self.to_server, self.to_client):
             threading.Thread(target=self.guarded, args=(pump,), daemon=True).start()
@@ -77,13 +78,24 @@ class Wire:
 
     def look(self, message):
         """Which cut this message is to suffer, if any."""
-        if message[:1] != b"P":
+        query = self.query_of(message)
+        if query is None:
             return None
-        query = message[5:].split(b"\0")[1].decode()
         if query.startswith("BEGIN"):
             self.queries = []
         self.queries.append(query)
         return self.proxy.next_cut(self.queries) if query == "COMMIT" else None
+
+    def query_of(self, message):
+        """The text of a statement: when it comes, or when one that was prepared is bound."""
+        kind, words = message[:1], message[5:].split(b"\0", 2)
+        if kind == b"P" and words[0]:
+            self.prepared[words[0]] = words[1].decode()
+        elif kind == b"P":
+            return words[1].decode()
+        elif kind == b"B" and words[1]:
+            return self.prepared[words[1]]
+        return None
 
     def cut(self, where, message):
         """Returns whether the message goes on."""

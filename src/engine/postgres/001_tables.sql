@@ -138,6 +138,7 @@ CREATE TABLE triage.tally (
     aged int, late int, escalated int
 );
 CREATE INDEX tally_queue ON triage.tally (queue, tx);
+CREATE INDEX tally_low ON triage.tally (queue, tx) WHERE low_ms IS NOT NULL;
 
 -- The last summing up of a queue is the one with the highest version. It is a new row each time
 -- and never an update, so that it is found at the end of the index and not behind its dead.

@@ -47,12 +47,12 @@ BEGIN
     FOR low IN
         SELECT t.slot, min(t.low_ms) AS low_ms
         FROM (SELECT slot, low_ms FROM triage.tally
-              WHERE queue = p_queue AND tx >= c.seen_max
+              WHERE queue = p_queue AND tx >= c.seen_max AND low_ms IS NOT NULL
               UNION ALL
               SELECT r.slot, r.low_ms
               FROM unnest(c.running) late (tx) CROSS JOIN LATERAL (
                   SELECT slot, low_ms FROM triage.tally
-                  WHERE queue = p_queue AND tx = late.tx OFFSET 0) r) t
+                  WHERE queue = p_queue AND tx = late.tx AND low_ms IS NOT NULL OFFSET 0) r) t
         GROUP BY t.slot
     LOOP
         c.floors[low.slot + 1] := least(c.floors[low.slot + 1], low.low_ms);

@@ -29,11 +29,18 @@ void param_queue(struct params *p, const struct pg_queue *q)
              item < end_; item++)                                                                  \
             if (item->status == STATUS_OK)
 
+static void element_int_unless(struct params *p, int64_t usual, int64_t value)
+{
+    if (value != usual)
+        element_int(p, WIRE_INT8, value);
+    else
+        element_null(p);
+}
+
 static void build_put(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
     const struct queue_config *config = &c->queue->face.config;
-    bool keys = false;
     c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
     param_queue(p, c->queue);
     param_array(p, WIRE_INT2_ARRAY);
@@ -41,7 +48,6 @@ static void build_put(struct pg *pg, struct job *job, struct call *c)
     {
         int rank = levels_resolve(config, &item->draft.priority);
         element_int(p, WIRE_INT2, config->levels[rank].slot);
-        keys = keys || item->draft.dedup_len > 0;
     }
     param_array_end(p);
     param_array(p, WIRE_BYTEA_ARRAY);
@@ -52,48 +58,23 @@ static void build_put(struct pg *pg, struct job *job, struct call *c)
     param_array_end(p);
     param_array(p, WIRE_TEXT_ARRAY);
     EACH_PUT(c, item)
-    {
-        const struct draft *d = &item->draft;
-        if (d->metadata_len > 0)
-            element_bytes(p, d->body + d->payload_len, d->metadata_len);
-        else
-            element_null(p);
-    }
+    element_bytes_or_null(p, item->draft.body + item->draft.payload_len, item->draft.metadata_len);
     param_array_end(p);
-    if (keys)
-        param_array(p, WIRE_BYTEA_ARRAY);
+    param_array(p, WIRE_BYTEA_ARRAY);
     EACH_PUT(c, item)
     {
         const struct draft *d = &item->draft;
-        if (keys && d->dedup_len > 0)
-            element_bytes(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
-        else if (keys)
-            element_null(p);
-    }
-    if (keys)
-        param_array_end(p);
-    else
-        param_null(p, WIRE_BYTEA_ARRAY);
-    param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item)
-    {
-        if (item->draft.ready_ms != READY_NOW)
-            element_int(p, WIRE_INT8, item->draft.ready_ms);
-        else
-            element_null(p);
+        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
     }
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item) element_int(p, WIRE_INT8, item->draft.delay_ms);
+    EACH_PUT(c, item) element_int_unless(p, READY_NOW, item->draft.ready_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item)
-    {
-        if (item->draft.ttl_ms != TTL_DEFAULT)
-            element_int(p, WIRE_INT8, item->draft.ttl_ms);
-        else
-            element_null(p);
-    }
+    EACH_PUT(c, item) element_int_unless(p, 0, item->draft.delay_ms);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    EACH_PUT(c, item) element_int_unless(p, TTL_DEFAULT, item->draft.ttl_ms);
     param_array_end(p);
     param_now(pg, job, p);
 }

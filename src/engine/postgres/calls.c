@@ -179,8 +179,10 @@ void calls_views(struct pg *pg, struct job *job)
 {
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
-        if (q->told && !q->face.gone)
-            add_view(job, q);
+        if (!q->told || q->face.gone)
+            continue;
+        q->behind = true; /* until the answer comes, if it does */
+        add_view(job, q);
     }
     pg->told = false;
 }

@@ -24,14 +24,6 @@ static uint8_t slot_of(const struct pg_queue *q, const struct import_item *item)
     return config->levels[levels_resolve(config, &item->draft.priority)].slot;
 }
 
-static void element_bytes_or_null(struct params *p, const char *data, size_t len)
-{
-    if (len > 0)
-        element_bytes(p, data, len);
-    else
-        element_null(p);
-}
-
 static void element_text_or_null(struct params *p, const char *text, size_t len)
 {
     if (len > 0)

@@ -304,6 +304,8 @@ static uint32_t take_job(struct pg *pg, struct job *job)
         if (look_again(pg, job))
             return 0;
     }
+    if (job->looked) /* the job itself was done before it looked, and stays so */
+        job->fate = JOB_DONE;
     pg->jobs_under_way--;
     pg->base.counters.groups += job->fate == JOB_DONE;
     pg->base.counters.group_ops += job->op_count;

@@ -75,7 +75,7 @@ struct reading {
     struct job *job;
     uint32_t before;   /* answers before that of the first call */
     struct call *call; /* whose answer is next; NULL: what comes is dropped */
-    bool commits;      /* what comes behind the calls is a COMMIT, and has to say so */
+    bool commits;      /* it is a COMMIT, and has to say so */
 };
 
 static bool is_error(ExecStatusType status)
@@ -114,8 +114,7 @@ static enum outcome read_answers(PGconn *conn, struct reading *reading, int64_t 
         if (is_error(status) && outcome == OUTCOME_OK)
             outcome = outcome_of(r, reading->job);
         bool done = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
-        bool last = reading->before == 0 && !reading->call;
-        bool other = done && last && reading->commits && strcmp(PQcmdStatus(r), "COMMIT") != 0;
+        bool other = done && reading->commits && strcmp(PQcmdStatus(r), "COMMIT") != 0;
         if (other || PQstatus(conn) == CONNECTION_BAD) {
             PQclear(r);
             return OUTCOME_LOST;
@@ -164,7 +163,7 @@ static bool send_begin(struct session *s, const struct pg_shared *shared, const 
     static const char *const begins[2][2] = {{LOCKS LOOSE, LOCKS}, {LOCKS LOOSE MARK, LOCKS MARK}};
     char timeout[32];
     struct params p = {0};
-    bool prepares;
+    bool prepares = false;
     int len = snprintf(timeout, sizeof(timeout), "%lld", (long long)shared->timeout_ms / 2);
     param_text(&p, timeout, (size_t)len);
     if (token)
@@ -233,39 +232,47 @@ static void note_warning(void *ctx, const PGresult *notice)
     snprintf(w->job->error, sizeof(w->job->error), "%s", text ? text : "");
 }
 
-/* Sends the COMMIT behind what was sent already, and reads all answers. An error before it keeps it
- * from being run. A COMMIT that ends in a warning has not kept its promise: the wait for the
- * standby was cancelled, and what the answer calls committed may not outlive the primary. That
- * counts as no answer. */
-static enum outcome commit(struct session *s, struct reading *reading, int64_t until_ms)
+/* A COMMIT that ends in a warning has not kept its promise: the wait for the standby was cancelled,
+ * and what the answer calls committed may not outlive the primary. That counts as no answer. */
+static enum outcome commit(struct session *s, struct job *job, int64_t until_ms)
 {
-    struct warning warning = {.job = reading->job};
+    struct reading reading = {.job = job, .commits = true};
+    struct warning warning = {.job = job};
     enum outcome outcome = OUTCOME_LOST;
-    reading->commits = true;
     PQsetNoticeReceiver(s->conn, note_warning, &warning);
     if (send_plain(s->conn, "COMMIT") && PQpipelineSync(s->conn) && flush_all(s->conn, until_ms))
-        outcome = read_answers(s->conn, reading, until_ms);
+        outcome = read_answers(s->conn, &reading, until_ms);
     transaction_quiet(s->conn);
-    return warning.came && outcome == OUTCOME_OK ? OUTCOME_LOST : outcome;
+    return warning.came ? OUTCOME_LOST : outcome;
+}
+
+/* All but the COMMIT: when that goes unanswered, what the calls answered is still known. */
+static enum outcome run_calls(struct session *s, const struct pg_shared *shared, struct job *job,
+                              int64_t until_ms)
+{
+    struct reading reading = {.job = job, .call = job->calls};
+    bool ok = send_begin(s, shared, job->writes ? job->token : NULL, &reading);
+    for (struct call *c = job->calls; ok && c; c = c->next)
+        ok = send_call(s, c->sql, &c->params, &c->prepares);
+    if (!ok || !PQpipelineSync(s->conn) || !flush_all(s->conn, until_ms))
+        return OUTCOME_LOST;
+    return read_answers(s->conn, &reading, until_ms);
 }
 
 enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms, bool *commit_sent)
 {
-    struct reading reading = {.job = job, .call = job->calls};
     *commit_sent = false;
-    bool ok = send_begin(s, shared, job->writes ? job->token : NULL, &reading);
-    for (struct call *c = job->calls; ok && c; c = c->next)
-        ok = send_call(s, c->sql, &c->params, &c->prepares);
-    if (!ok)
-        return OUTCOME_LOST;
-    *commit_sent = true;
-    enum outcome outcome = commit(s, &reading, until_ms);
-    if (outcome == OUTCOME_OK || outcome == OUTCOME_LOST)
+    enum outcome outcome = run_calls(s, shared, job, until_ms);
+    if (outcome == OUTCOME_LOST)
         return outcome;
-    s->pooled = s->pooled || outcome == OUTCOME_FORGOT;
-    enum outcome end = rollback(s, job, until_ms);
-    return end == OUTCOME_LOST ? end : outcome == OUTCOME_FORGOT ? OUTCOME_AGAIN : outcome;
+    if (outcome != OUTCOME_OK) {
+        s->pooled = s->pooled || outcome == OUTCOME_FORGOT;
+        enum outcome end = rollback(s, job, until_ms);
+        return end == OUTCOME_LOST ? end : outcome == OUTCOME_FORGOT ? OUTCOME_AGAIN : outcome;
+    }
+    *commit_sent = true;
+    return commit(s, job, until_ms);
 }
 
 /* Storing the token again tells: that fails when the transaction was committed, and waits while it
@@ -290,7 +297,11 @@ static enum outcome commit_behind(struct session *s, const struct pg_shared *sha
     struct reading reading = {.job = job};
     uint8_t token[TOKEN_BYTES];
     random_bytes(token, sizeof(token));
-    return send_begin(s, shared, token, &reading) ? commit(s, &reading, until_ms) : OUTCOME_LOST;
+    if (!send_begin(s, shared, token, &reading) || !PQpipelineSync(s->conn) ||
+        !flush_all(s->conn, until_ms))
+        return OUTCOME_LOST;
+    enum outcome outcome = read_answers(s->conn, &reading, until_ms);
+    return outcome == OUTCOME_OK ? commit(s, job, until_ms) : OUTCOME_LOST;
 }
 
 enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct job *job,

@@ -109,7 +109,7 @@ void param_array(struct params *p, enum wire_type array)
     begin(p, array);
     p->array_at = p->bytes.len;
     p->array_count = 0;
-    p->array_null = false;
+    p->array_nulls = 0;
     put_be(&p->bytes, 1, 4);
     put_be(&p->bytes, 0, 4);
     put_be(&p->bytes, element_of(array), 4);
@@ -148,7 +148,15 @@ void element_null(struct params *p)
 {
     put_be(&p->bytes, UINT32_MAX, 4);
     p->array_count++;
-    p->array_null = true;
+    p->array_nulls++;
+}
+
+void element_bytes_or_null(struct params *p, const void *data, size_t len)
+{
+    if (len > 0)
+        element_bytes(p, data, len);
+    else
+        element_null(p);
 }
 
 static void set_be(struct buf *out, size_t at, uint32_t value)
@@ -159,7 +167,12 @@ static void set_be(struct buf *out, size_t at, uint32_t value)
 
 void param_array_end(struct params *p)
 {
-    set_be(&p->bytes, p->array_at + 4, p->array_null);
+    if (p->array_count > 0 && p->array_nulls == p->array_count) {
+        p->bytes.len = p->offsets[p->count];
+        p->lengths[p->count++] = -1;
+        return;
+    }
+    set_be(&p->bytes, p->array_at + 4, p->array_nulls > 0);
     set_be(&p->bytes, p->array_at + 12, p->array_count);
     end(p);
 }

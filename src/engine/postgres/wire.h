@@ -36,7 +36,7 @@ struct params {
     struct buf bytes;
     size_t array_at; /* of the array being written: where its number of elements goes */
     uint32_t array_count;
-    bool array_null;
+    uint32_t array_nulls;
 };
 
 void params_fini(struct params *p);
@@ -55,7 +55,8 @@ void element_int(struct params *p, enum wire_type type, int64_t value);
 void element_bytes(struct params *p, const void *data, size_t len);
 void element_text(struct params *p, const char *text, size_t len); /* without its NULs */
 void element_null(struct params *p);
-void param_array_end(struct params *p);
+void element_bytes_or_null(struct params *p, const void *data, size_t len); /* of no length: NULL */
+void param_array_end(struct params *p); /* of NULLs alone: the array itself is NULL */
 
 /* Asks for binary. `name`: of a statement that was prepared from the same text, or NULL. */
 bool params_send(PGconn *conn, const char *name, const char *sql, const struct params *p);
