@@ -127,7 +127,7 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
                 pg->due_ms = until_ms;
         }
         if (op->claim.found < plan->want)
-            view_drained(c->queue, plan);
+            view_drained(c, plan);
     }
     pg_view_changed(c->queue);
 }

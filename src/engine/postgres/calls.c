@@ -14,6 +14,7 @@ struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
     c->kind = kind;
     c->verb = verb;
     c->queue = q;
+    c->puts = q ? q->puts : 0;
     c->sql = sql;
     *job->calls_end = c;
     job->calls_end = &c->next;

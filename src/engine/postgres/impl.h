@@ -59,6 +59,7 @@ struct pg_queue {
     int64_t read_ms; /* mono: when the database last said */
     bool behind;     /* something was done since */
     bool perishable; /* some message has a time to live of its own */
+    uint64_t puts;   /* messages put here so far */
     uint32_t busy;   /* ops under way */
     bool told;       /* something happened to it elsewhere: look at it in the next sweep */
     /* For the job that is being built. */
@@ -91,6 +92,7 @@ struct call {
     bool prepares; /* it went behind its preparation, whose answer comes first */
     PGresult *result;
     struct pg_queue *queue;
+    uint64_t puts;          /* queue->puts when it was sent */
     struct engine_op **ops; /* in order */
     uint32_t op_count, op_cap;
     struct call *next;
@@ -190,7 +192,7 @@ bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct in
 void view_read(struct call *c, struct instant now);
 void view_put(struct pg_queue *q, const struct put_item *item);
 void view_claim(struct pg_queue *q, const struct row *row);
-void view_drained(struct pg_queue *q, const struct plan *plan); /* it got less than it wanted */
+void view_drained(const struct call *c, const struct plan *plan); /* it got less than it wanted */
 void view_ack(struct pg_queue *q, uint8_t slot);
 
 /* answers.c */

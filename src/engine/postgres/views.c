@@ -37,6 +37,7 @@ void view_put(struct pg_queue *q, const struct put_item *item)
         return;
     if (item->id.seq >= q->face.next_seq)
         q->face.next_seq = item->id.seq + 1;
+    q->puts++;
     v->totals.enqueued++;
     v->bytes += d->payload_len + d->metadata_len;
     q->perishable = q->perishable || (d->ttl_ms != TTL_DEFAULT && d->ttl_ms > 0);
@@ -66,10 +67,13 @@ void view_claim(struct pg_queue *q, const struct row *row)
     v->totals.redelivered += row_int(row, COLUMN_ATTEMPTS) > 1;
 }
 
-/* A step that got too little left nothing in its lanes, unless it was not to take all of them. */
-void view_drained(struct pg_queue *q, const struct plan *plan)
+/* A step that got too little left nothing in its lanes, unless it was not to take all of them, or
+ * something was put there meanwhile that it could not see. */
+void view_drained(const struct call *c, const struct plan *plan)
 {
-    for (uint32_t i = 0; countable(q) && i < plan->step_count; i++) {
+    struct pg_queue *q = c->queue;
+    bool known = countable(q) && c->puts == q->puts;
+    for (uint32_t i = 0; known && i < plan->step_count; i++) {
         const struct plan_step *step = &plan->steps[i];
         for (uint32_t k = 0; step->found < step->max && k < step->lane_count; k++) {
             const struct plan_lane *lane = &plan->lanes[step->first_lane + k];
