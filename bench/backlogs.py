@@ -3,7 +3,10 @@
 import contextlib
 import http.client
 import json
+import os
+import re
 import signal
+import subprocess
 import time
 
 from context import ENGINES
@@ -15,6 +18,20 @@ MIB = 1024 * 1024
 REFILL = 250  # messages put back at once while claims are measured
 DEEP = 10_000_000  # messages for which the bars of memory and of the cost of a claim are set
 BEANSTALKD_BYTES, REDIS_BYTES = 459, 501  # per waiting message, measured before this was built
+
+
+def core(bench):
+    """the core alone, without HTTP and without a disk: what depth and policies add to a claim"""
+    build = os.path.dirname(bench.args.triaged)
+    archives = [os.path.join(build, f"lib{layer}.a") for layer in ("engine", "core", "base")]
+    program = bench.tool("core_bench", "-I", os.path.join(build, os.pardir, "src"), *archives,
+                         "-luv", "-lpq", "-lrocksdb", "-lxxhash", "-lpthread", "-lm")
+    done = subprocess.run([program, str(bench.settings.deep)], stdout=subprocess.PIPE, text=True,
+                          check=False)
+    for line in done.stdout.splitlines():
+        if found := re.fullmatch(r"(\S.*?)\s+([\d.]+)\s+bar ([\d.]+)\s+\w+", line):
+            name, value, most = found[1], float(found[2]), float(found[3])
+            bench.results.fact(name, value, "", [bar(f"at most {most:g}", value <= most)])
 
 
 def at(text, count, set_for):

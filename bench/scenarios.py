@@ -189,6 +189,7 @@ SCENARIOS = [
     Scenario(claim, beside=True),
     Scenario(claim_batched, beside=True),
     Scenario(mixed, beside=True),
+    Scenario(backlogs.core),
     Scenario(backlogs.memory),
     Scenario(backlogs.deep),
     Scenario(backlogs.depth),
