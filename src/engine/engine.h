@@ -233,8 +233,8 @@ struct engine_op {
 
 enum engine_capability {
     ENGINE_DURABLE = 1 << 0, /* survives a restart */
-    /* Ops apply inside submit; the view is exact from then on. Else a view is what the last answer
-     * said, less what claims under way are to take. */
+    /* Ops apply inside submit; the view is exact from then on. Else a view is what the answers so
+     * far say, less what claims under way are to take; its heads may be older than its counts. */
     ENGINE_LIVE_VIEW = 1 << 1,
     ENGINE_SHARED = 1 << 2, /* other processes change the same queues */
 };
