@@ -278,6 +278,7 @@ static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
             q->told = pg->told = true;
     }
     op->sweep.more = moved >= op->sweep.max;
+    pg->sweep_due = pg->sweep_due || op->sweep.more;
 }
 
 static void answer_other(struct pg *pg, struct job *job, struct call *c)

@@ -149,6 +149,11 @@ static void gather(struct pg *pg, struct job *job)
             pg_fail(op, STATUS_QUEUE_NOT_FOUND);
             continue;
         }
+        if (op->verb == ENGINE_SWEEP && !job->sweeps) {
+            op->status = STATUS_OK;
+            op->sweep.more = false;
+            continue;
+        }
         job->writes = job->writes || !only_reads(op->verb);
         if (op->verb == ENGINE_PUT)
             check_puts(q, op);
@@ -215,7 +220,7 @@ static void add_waits(struct pg *pg, struct job *job)
 }
 
 /* A sweep also looks at queues with news, at those that something was done to, and, in case news
- * got lost, at those where somebody waits. */
+ * got lost, at those where somebody waits. One that news alone asked for does nothing else. */
 static void add_news(struct pg *pg, struct job *job)
 {
     size_t at = 0;
@@ -228,10 +233,12 @@ static void add_news(struct pg *pg, struct job *job)
     }
     if (pg->all_told)
         calls_queues(job);
+    pg->all_told = pg->told = false;
+    if (!job->sweeps)
+        return;
     struct call *c = call_add(job, CALL_DUE, NULL, 0, "SELECT triage.engine_due($1)");
     param_now(pg, job, &c->params);
     tables_ask(pg, job);
-    pg->all_told = pg->told = false;
 }
 
 static void add_views(struct pg *pg, struct job *job)
@@ -250,13 +257,17 @@ void calls_build(struct pg *pg, struct job *job)
     job->calls_end = &job->calls;
     job->writes = false;
     random_bytes(job->token, sizeof(job->token));
-    gather(pg, job);
-    bool sweeps = false;
-    for (struct call *c = job->calls; c; c = c->next) {
-        call_build(pg, job, c);
-        sweeps = sweeps || c->verb == ENGINE_SWEEP;
+    bool asked = false;
+    for (struct engine_op *op = job->first; op; op = op->next)
+        asked = asked || op->verb == ENGINE_SWEEP;
+    if (asked && (pg->sweep_due || pg->shared->invented_time)) {
+        job->sweeps = true;
+        pg->sweep_due = false;
     }
-    if (sweeps)
+    gather(pg, job);
+    for (struct call *c = job->calls; c; c = c->next)
+        call_build(pg, job, c);
+    if (asked)
         add_news(pg, job);
     if (!pg->shared->invented_time)
         add_waits(pg, job);

@@ -112,6 +112,7 @@ struct job {
     struct call *calls, **calls_end;
     uint8_t token[TOKEN_BYTES];
     bool writes;
+    bool sweeps;    /* and does not only look at what is new */
     bool reloading; /* it reads configurations, to be built again */
     bool looked;    /* it reads the views of what a sweep moved */
     struct link *link;
@@ -152,6 +153,7 @@ struct pg {
     int64_t sweep_mono_ms;  /* when to sweep anyway */
     int64_t tables_mono_ms; /* when the tables were last looked at */
     _Atomic bool running;   /* the shard has begun to ask: it may be woken */
+    bool sweep_due;         /* time has something to do */
     bool told;              /* by the listener: some queue has news */
     bool all_told;          /* … the list of queues has */
 };

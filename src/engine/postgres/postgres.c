@@ -343,15 +343,15 @@ static int64_t next_due_ms(struct engine *e, struct instant now)
     atomic_store(&pg->running, true);
     if (pg->shared->listener && listener_take(pg->shared->listener, pg->shard, hear, pg))
         pg->all_told = true;
-    if (pg->told || pg->all_told)
-        return 0;
     int64_t due = pg->due_ms == INT64_MAX ? INT64_MAX : pg->due_ms - now.wall_ms;
     int64_t anyway = pg->sweep_mono_ms + SWEEP_MS - now.mono_ms;
     if (!pg->shared->invented_time && anyway < due)
         due = anyway;
-    if (due <= 0)
+    if (due <= 0) {
         pg->sweep_mono_ms = now.mono_ms;
-    return due < 0 ? 0 : due;
+        pg->sweep_due = true;
+    }
+    return due < 0 || pg->sweep_due || pg->told || pg->all_told ? 0 : due;
 }
 
 /* The rest */
