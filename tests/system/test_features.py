@@ -684,3 +684,10 @@ def test_metrics_are_prometheus_text_and_agree_with_the_stats(api, queue):
     for total in ("enqueued", "claimed", "acked", "nacked", "dead"):
         [value] = [v for name, v in own.items() if name.endswith(f"_{total}_total")]
         assert value == stats["totals"][total], total
+
+
+def test_a_reason_with_a_nul_harms_nobody(queue):
+    """Nor the requests that share a transaction with it."""
+    queue.put("x")
+    assert queue.nack(queue.take_one(), reason="a\0b", delay_seconds=0).status == 200
+    assert queue.take_one()["attempt"] == 2
