@@ -119,27 +119,6 @@ BEGIN
             (NOT is_ready)::int, triage.size_of(NULL, p_payload, p_metadata), 1);
 END $$;
 
--- Messages without a key, a delay or a large payload, into a queue without limits.
-CREATE FUNCTION triage.put_plain(q triage.queue, p_slot smallint[], p_payload bytea[],
-    p_kind smallint[], p_metadata text[], p_ttl_ms bigint[], p_now bigint)
-RETURNS SETOF triage.put_result
-LANGUAGE plpgsql ROWS 100 AS $$
-BEGIN
-    RETURN QUERY
-    WITH put AS (
-        INSERT INTO triage.ready (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-            born_slot, kind, payload, metadata, expire_ms)
-        SELECT nextval('triage.seq'), p_now, p_now, p_now, q.id, 0, i.slot, i.slot, i.kind,
-            i.payload, i.metadata, p_now + nullif(coalesce(i.ttl_ms, q.ttl_ms), 0)
-        FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_ttl_ms)
-            i (slot, payload, kind, metadata, ttl_ms)
-        RETURNING slot, seq, triage.size_of(NULL, payload, metadata) AS size),
-    counted AS (
-        INSERT INTO triage.tally (low_ms, queue, slot, ready, bytes, enqueued)
-        SELECT p_now, q.id, p.slot, count(*), sum(p.size), count(*) FROM put p GROUP BY p.slot)
-    SELECT (row_number() OVER ())::int, NULL::text, p.slot, p_now, p.seq, p_now, false FROM put p;
-END $$;
-
 -- Stores the items of the arrays. ready_ms NULL: delay_ms from now. ttl_ms NULL: the queue's own;
 -- 0: none. An array that is NULL has only NULLs. One row for each item, in order.
 CREATE FUNCTION triage.engine_put(p_queue int, p_version int, p_slot smallint[],
@@ -154,12 +133,7 @@ DECLARE
     q triage.queue := triage.queue_at(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
 BEGIN
-    IF p_key IS NULL AND p_ready_ms IS NULL AND p_delay_ms IS NULL AND q.max_depth = 0
-        AND q.max_bytes = 0 AND NOT EXISTS (SELECT FROM unnest(p_payload) p
-                                            WHERE octet_length(p) > 2000) THEN
-        RETURN QUERY SELECT * FROM triage.put_plain(q, p_slot, p_payload, p_kind, p_metadata,
-            p_ttl_ms, now_ms);
-    ELSIF p_key IS NULL AND q.max_depth = 0 AND q.max_bytes = 0 THEN
+    IF p_key IS NULL AND q.max_depth = 0 AND q.max_bytes = 0 THEN
         RETURN QUERY
         WITH item AS MATERIALIZED (
             SELECT i.place, i.slot, i.payload, i.kind, i.metadata, nextval('triage.seq') AS seq,

@@ -251,15 +251,21 @@ static void add_views(struct pg *pg, struct job *job)
     }
 }
 
+bool job_asks_to_sweep(const struct job *job)
+{
+    const struct engine_op *op = job->first;
+    while (op && op->verb != ENGINE_SWEEP)
+        op = op->next;
+    return op != NULL;
+}
+
 void calls_build(struct pg *pg, struct job *job)
 {
     assert(!job->calls);
     job->calls_end = &job->calls;
     job->writes = false;
     random_bytes(job->token, sizeof(job->token));
-    bool asked = false;
-    for (struct engine_op *op = job->first; op; op = op->next)
-        asked = asked || op->verb == ENGINE_SWEEP;
+    bool asked = job_asks_to_sweep(job);
     if (asked && (pg->sweep_due || pg->shared->invented_time)) {
         job->sweeps = true;
         pg->sweep_due = false;

@@ -119,7 +119,6 @@ struct job {
     uint32_t tries;
     enum job_fate fate;
     char error[256];
-    struct job *next;
 };
 
 /* What all shards of the process share. */
@@ -165,13 +164,14 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
                               const struct queue_config *config);
 void pg_queue_retire(struct pg_queue *q);               /* another process, or we, deleted it */
 void pg_view_changed(struct pg_queue *q);               /* `seen` or `taking` did */
-void pg_fail(struct engine_op *op, enum status status); /* the op, and each of its items */
+void pg_fail(struct engine_op *op, enum status status); /* it found nothing */
 
 /* calls.c */
 void calls_build(struct pg *pg, struct job *job);
 void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
 void calls_free(struct job *job);
+bool job_asks_to_sweep(const struct job *job);
 struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
                       enum engine_verb verb, const char *sql);
 
@@ -205,7 +205,7 @@ void config_write(struct buf *out, const struct queue_config *config);
 bool config_read(const char *text, size_t len, struct queue_config *config, char *name,
                  uint32_t *version);
 
-/* link.c: one connection, one thread. Jobs go in and come back in order. */
+/* link.c: one connection, one thread, one job at a time. */
 struct link *link_open(struct pg *pg, struct buf *error); /* NULL: not reached */
 void link_close(struct link *l);
 bool link_idle(const struct link *l);

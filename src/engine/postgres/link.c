@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "engine/postgres/impl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,7 @@ struct link {
     uv_thread_t thread;
     uv_mutex_t mutex; /* guards what follows, up to the connection */
     uv_cond_t cond;
-    struct job *todo, **todo_end;
-    struct job *done, **done_end;
+    struct job *todo, *done; /* of the two at most one is there */
     bool stopping;
     bool connected;
     char trouble[256];
@@ -194,21 +194,15 @@ static struct job *take_todo(struct link *l)
         break; /* without work: try to connect */
     }
     struct job *job = l->todo;
-    if (job) {
-        l->todo = job->next;
-        if (!l->todo)
-            l->todo_end = &l->todo;
-    }
+    l->todo = NULL;
     uv_mutex_unlock(&l->mutex);
     return job;
 }
 
 static void put_done(struct link *l, struct job *job)
 {
-    job->next = NULL;
     uv_mutex_lock(&l->mutex);
-    *l->done_end = job;
-    l->done_end = &job->next;
+    l->done = job;
     uv_mutex_unlock(&l->mutex);
     pg_wake(l->pg);
 }
@@ -241,8 +235,6 @@ struct link *link_open(struct pg *pg, struct buf *error)
 {
     struct link *l = mem_zalloc(sizeof(*l));
     l->pg = pg;
-    l->todo_end = &l->todo;
-    l->done_end = &l->done;
     l->backoff_ms = BACKOFF_MS_MIN;
     PGconn *conn = link_connect(pg->shared->conninfo, error);
     if (!conn) {
@@ -276,11 +268,10 @@ bool link_idle(const struct link *l)
 
 void link_put(struct link *l, struct job *job)
 {
-    job->next = NULL;
+    assert(!l->busy);
     l->busy = true;
     uv_mutex_lock(&l->mutex);
-    *l->todo_end = job;
-    l->todo_end = &job->next;
+    l->todo = job;
     uv_cond_signal(&l->cond);
     uv_mutex_unlock(&l->mutex);
 }
@@ -290,7 +281,6 @@ struct job *link_take(struct link *l)
     uv_mutex_lock(&l->mutex);
     struct job *done = l->done;
     l->done = NULL;
-    l->done_end = &l->done;
     uv_mutex_unlock(&l->mutex);
     l->busy = l->busy && !done;
     return done;

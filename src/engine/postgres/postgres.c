@@ -182,10 +182,12 @@ static void flush(struct engine *e)
     struct job *job = pg->open;
     struct link *link = job ? idle_link(pg) : NULL;
     bool first = pg->jobs_under_way == 0;
-    if (!link ||
-        (!first && (job->op_count < pg->last_count || pg->alone || wants_to_be_alone(job))))
+    if (!link || (!first && (pg->alone || job->op_count < pg->last_count)))
         return;
-    pg->alone = wants_to_be_alone(job);
+    bool alone = wants_to_be_alone(job);
+    if (alone && !first)
+        return;
+    pg->alone = alone;
     pg->last_count = job->op_count;
     pg->open = cut_behind_change(job);
     hand_over(pg, job, link);
@@ -194,21 +196,11 @@ static void flush(struct engine *e)
 void pg_fail(struct engine_op *op, enum status status)
 {
     op->status = status;
-    for (uint32_t i = 0; op->verb == ENGINE_PUT && i < op->put.count; i++)
-        op->put.items[i].status = status;
-    for (uint32_t i = 0; op->verb == ENGINE_IMPORT && i < op->import.count; i++)
-        op->import.items[i].status = status;
-    bool settles = op->verb == ENGINE_ACK || op->verb == ENGINE_NACK ||
-                   op->verb == ENGINE_RELEASE || op->verb == ENGINE_EXTEND;
-    for (uint32_t i = 0; settles && i < op->settle.count; i++)
-        op->settle.items[i].status = status;
-    for (uint32_t i = 0; op->verb == ENGINE_MOVE && i < op->move.count; i++)
-        op->move.items[i].status = status;
-    if (op->verb == ENGINE_CLAIM) {
-        op->claim.found = 0;
-        for (uint32_t i = 0; i < op->claim.plan->step_count; i++)
-            op->claim.plan->steps[i].found = 0;
-    }
+    if (op->verb != ENGINE_CLAIM)
+        return;
+    op->claim.found = 0;
+    for (uint32_t i = 0; i < op->claim.plan->step_count; i++)
+        op->claim.plan->steps[i].found = 0;
 }
 
 static void end_claim(struct pg_queue *q, struct engine_op *op)
@@ -266,10 +258,7 @@ static uint32_t report(struct pg *pg, struct job *job)
 /* What a sweep moved shows only in the views of a second transaction. */
 static bool look_again(struct pg *pg, struct job *job)
 {
-    bool sweeps = false;
-    for (struct engine_op *op = job->first; op; op = op->next)
-        sweeps = sweeps || op->verb == ENGINE_SWEEP;
-    if (!sweeps || job->looked || !pg->told)
+    if (job->looked || !pg->told || !job_asks_to_sweep(job))
         return false;
     calls_free(job);
     job->looked = true;
