@@ -194,6 +194,21 @@ static struct request *next_in_line(struct dispatcher *d)
     return next;
 }
 
+/* False: nothing may be claimed. */
+static bool make_plan(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    struct work *w = r->work;
+    const struct queue_config *config = &d->queue->config;
+    const struct queue_view *view = &d->queue->view;
+    if (engine_has(s->engine, ENGINE_LIVE_VIEW) || !policy_is_plain(&d->policy)) {
+        policy_plan(&d->policy, config, view, w->max_rank, r->max, s->now.wall_ms, &w->plan);
+        return w->plan.step_count > 0;
+    }
+    policy_plan_blind(config, w->max_rank, r->max, &w->plan);
+    return policy_room(config, view) > 0;
+}
+
 void dispatch_serve(struct dispatcher *d)
 {
     struct shard *s = d->shard;
@@ -205,12 +220,8 @@ void dispatch_serve(struct dispatcher *d)
             give_up(r, STATUS_OK);
             continue;
         }
-        policy_plan(&d->policy, &d->queue->config, &d->queue->view, w->max_rank, r->max,
-                    s->now.wall_ms, &w->plan);
-        if (w->plan.step_count == 0)
+        if (!make_plan(d, r))
             return;
-        if (!engine_has(s->engine, ENGINE_LIVE_VIEW) && policy_is_plain(&d->policy))
-            policy_plan_blind(&d->queue->config, w->max_rank, r->max, &w->plan);
         unpark(r);
         s->counters.wakeups += w->waited;
         submit_claim(d, r);

@@ -21,62 +21,76 @@ void param_queue(struct params *p, const struct pg_queue *q)
     param_int(p, WIRE_INT4, q->face.version);
 }
 
-/* An array of one thing of every item of every op. */
-#define EACH_PUT(c, item)                                                                          \
-    for (uint32_t o_ = 0; o_ < (c)->op_count; o_++)                                                \
-        for (struct put_item *item = (c)->ops[o_]->put.items,                                      \
-                             *end_ = item + (c)->ops[o_]->put.count;                               \
-             item < end_; item++)                                                                  \
-            if (item->status == STATUS_OK)
-
-static void element_int_unless(struct params *p, int64_t usual, int64_t value)
+void params_drafts(struct params *p, const struct queue_config *config,
+                   const struct draft *const drafts[], uint32_t count)
 {
-    if (value != usual)
-        element_int(p, WIRE_INT8, value);
-    else
-        element_null(p);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < count; i++) {
+        int rank = levels_resolve(config, &drafts[i]->priority);
+        element_int(p, WIRE_INT2, config->levels[rank].slot);
+    }
+    param_array_end(p);
+    param_array(p, WIRE_BYTEA_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_bytes(p, drafts[i]->body, drafts[i]->payload_len);
+    param_array_end(p);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int(p, WIRE_INT2, drafts[i]->kind);
+    param_array_end(p);
+    param_array(p, WIRE_TEXT_ARRAY);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct draft *d = drafts[i];
+        element_bytes_or_null(p, d->body + d->payload_len, d->metadata_len);
+    }
+    param_array_end(p);
+    param_array(p, WIRE_BYTEA_ARRAY);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct draft *d = drafts[i];
+        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
+    }
+    param_array_end(p);
+}
+
+/* Of the items that are to be stored. The caller frees the array. */
+static const struct draft **drafts_of(const struct call *c, uint32_t *count)
+{
+    uint32_t most = 0;
+    for (uint32_t o = 0; o < c->op_count; o++)
+        most += c->ops[o]->put.count;
+    const struct draft **drafts = mem_alloc(most * sizeof(struct draft *));
+    *count = 0;
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        for (uint32_t i = 0; i < c->ops[o]->put.count; i++) {
+            if (c->ops[o]->put.items[i].status == STATUS_OK)
+                drafts[(*count)++] = &c->ops[o]->put.items[i].draft;
+        }
+    }
+    return drafts;
 }
 
 static void build_put(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
-    const struct queue_config *config = &c->queue->face.config;
+    uint32_t count;
+    const struct draft **drafts = drafts_of(c, &count);
     c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
     param_queue(p, c->queue);
-    param_array(p, WIRE_INT2_ARRAY);
-    EACH_PUT(c, item)
-    {
-        int rank = levels_resolve(config, &item->draft.priority);
-        element_int(p, WIRE_INT2, config->levels[rank].slot);
-    }
-    param_array_end(p);
-    param_array(p, WIRE_BYTEA_ARRAY);
-    EACH_PUT(c, item) element_bytes(p, item->draft.body, item->draft.payload_len);
-    param_array_end(p);
-    param_array(p, WIRE_INT2_ARRAY);
-    EACH_PUT(c, item) element_int(p, WIRE_INT2, item->draft.kind);
-    param_array_end(p);
-    param_array(p, WIRE_TEXT_ARRAY);
-    EACH_PUT(c, item)
-    element_bytes_or_null(p, item->draft.body + item->draft.payload_len, item->draft.metadata_len);
-    param_array_end(p);
-    param_array(p, WIRE_BYTEA_ARRAY);
-    EACH_PUT(c, item)
-    {
-        const struct draft *d = &item->draft;
-        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
-    }
+    params_drafts(p, &c->queue->face.config, drafts, count);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, READY_NOW, drafts[i]->ready_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item) element_int_unless(p, READY_NOW, item->draft.ready_ms);
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, 0, drafts[i]->delay_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item) element_int_unless(p, 0, item->draft.delay_ms);
-    param_array_end(p);
-    param_array(p, WIRE_INT8_ARRAY);
-    EACH_PUT(c, item) element_int_unless(p, TTL_DEFAULT, item->draft.ttl_ms);
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, TTL_DEFAULT, drafts[i]->ttl_ms);
     param_array_end(p);
     param_now(pg, job, p);
+    free(drafts);
 }
 
 /* The id of another queue's message is nobody's here; no message has the seq 0. */

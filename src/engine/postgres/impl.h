@@ -179,6 +179,9 @@ struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
 void call_build(struct pg *pg, struct job *job, struct call *c);
 void param_now(const struct pg *pg, const struct job *job, struct params *p);
 void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
+/* Arrays of their slots, payloads, kinds, metadata and dedup keys. */
+void params_drafts(struct params *p, const struct queue_config *config,
+                   const struct draft *const drafts[], uint32_t count);
 
 /* claims.c */
 bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */

@@ -1,7 +1,9 @@
 /* Messages from elsewhere: the parameters of the call, and its answer. */
+#include "base/mem.h"
 #include "engine/postgres/impl.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 void imports_check(struct pg_queue *q, struct engine_op *op)
 {
@@ -32,39 +34,13 @@ static void element_text_or_null(struct params *p, const char *text, size_t len)
         element_null(p);
 }
 
-static void element_time(struct params *p, bool given, int64_t ms)
-{
-    if (given)
-        element_int(p, WIRE_INT8, ms);
-    else
-        element_null(p);
-}
-
 static void put_drafts(struct params *p, const struct pg_queue *q, const struct engine_op *op)
 {
-    param_array(p, WIRE_INT2_ARRAY);
-    EACH_IMPORT(op, item) element_int(p, WIRE_INT2, slot_of(q, item));
-    param_array_end(p);
-    param_array(p, WIRE_BYTEA_ARRAY);
-    EACH_IMPORT(op, item) element_bytes(p, item->draft.body, item->draft.payload_len);
-    param_array_end(p);
-    param_array(p, WIRE_INT2_ARRAY);
-    EACH_IMPORT(op, item) element_int(p, WIRE_INT2, item->draft.kind);
-    param_array_end(p);
-    param_array(p, WIRE_TEXT_ARRAY);
-    EACH_IMPORT(op, item)
-    {
-        const struct draft *d = &item->draft;
-        element_bytes_or_null(p, d->body + d->payload_len, d->metadata_len);
-    }
-    param_array_end(p);
-    param_array(p, WIRE_BYTEA_ARRAY);
-    EACH_IMPORT(op, item)
-    {
-        const struct draft *d = &item->draft;
-        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
-    }
-    param_array_end(p);
+    const struct draft **drafts = mem_alloc(op->import.count * sizeof(struct draft *));
+    uint32_t count = 0;
+    EACH_IMPORT(op, item) drafts[count++] = &item->draft;
+    params_drafts(p, &q->face.config, drafts, count);
+    free(drafts);
 }
 
 static void put_times(struct params *p, const struct engine_op *op)
@@ -76,13 +52,14 @@ static void put_times(struct params *p, const struct engine_op *op)
     EACH_IMPORT(op, item) element_int(p, WIRE_INT8, item->enqueued_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_IMPORT(op, item) element_time(p, item->expire_ms != INT64_MAX, item->expire_ms);
+    EACH_IMPORT(op, item) element_int_unless(p, WIRE_INT8, INT64_MAX, item->expire_ms);
     param_array_end(p);
     param_array(p, WIRE_INT4_ARRAY);
     EACH_IMPORT(op, item) element_int(p, WIRE_INT4, item->attempts);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_IMPORT(op, item) element_time(p, item->dead, item->died_ms);
+    EACH_IMPORT(op, item)
+    element_int_unless(p, WIRE_INT8, INT64_MAX, item->dead ? item->died_ms : INT64_MAX);
     param_array_end(p);
 }
 
@@ -92,7 +69,8 @@ static void put_words(struct params *p, const struct pg_queue *q, const struct e
     EACH_IMPORT(op, item) element_text_or_null(p, item->text, item->reason_len);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    EACH_IMPORT(op, item) element_time(p, item->escalated, item->escalated_ms);
+    EACH_IMPORT(op, item)
+    element_int_unless(p, WIRE_INT8, INT64_MAX, item->escalated ? item->escalated_ms : INT64_MAX);
     param_array_end(p);
     param_array(p, WIRE_TEXT_ARRAY);
     EACH_IMPORT(op, item)
@@ -111,10 +89,8 @@ static void put_words(struct params *p, const struct pg_queue *q, const struct e
     param_array(p, WIRE_INT2_ARRAY);
     EACH_IMPORT(op, item)
     {
-        if (item->escalated)
-            element_int(p, WIRE_INT2, import_from_slot(item, &q->face.config, slot_of(q, item)));
-        else
-            element_null(p);
+        int from = import_from_slot(item, &q->face.config, slot_of(q, item));
+        element_int_unless(p, WIRE_INT2, -1, item->escalated ? from : -1);
     }
     param_array_end(p);
 }

@@ -151,6 +151,14 @@ void element_null(struct params *p)
     p->array_nulls++;
 }
 
+void element_int_unless(struct params *p, enum wire_type type, int64_t null, int64_t value)
+{
+    if (value != null)
+        element_int(p, type, value);
+    else
+        element_null(p);
+}
+
 void element_bytes_or_null(struct params *p, const void *data, size_t len)
 {
     if (len > 0)

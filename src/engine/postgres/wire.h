@@ -55,6 +55,8 @@ void element_int(struct params *p, enum wire_type type, int64_t value);
 void element_bytes(struct params *p, const void *data, size_t len);
 void element_text(struct params *p, const char *text, size_t len); /* without its NULs */
 void element_null(struct params *p);
+/* NULL when the value is this one. */
+void element_int_unless(struct params *p, enum wire_type type, int64_t null, int64_t value);
 void element_bytes_or_null(struct params *p, const void *data, size_t len); /* of no length: NULL */
 void param_array_end(struct params *p); /* of NULLs alone: the array itself is NULL */
 
