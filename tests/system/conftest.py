@@ -23,6 +23,7 @@ def server(request, tmp_path_factory):
     try:
         yield shared
         assert shared.running(), f"the server died:\n{shared.log}"
+        assert not shared.log.find('level=(warn|error) msg="postgres'), shared.log
         shared.stop()
     finally:
         shared.end()

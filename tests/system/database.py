@@ -180,7 +180,7 @@ numbers = itertools.count(1)
 
 def shared():
     if not ours:
-        ours.append(Postgres(max_connections=200).start())
+        ours.append(Postgres(max_connections=200, fsync="off").start())
         atexit.register(ours[0].end)
     return ours[0]
 

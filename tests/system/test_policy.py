@@ -54,6 +54,7 @@ class Consumers:
                 if self.left is not None:
                     assert len(messages) == want, "everything is backlogged"
                 if not messages:
+                    assert queue.stats()["ready"] == 0, "there was something"
                     return
                 if self.ack:
                     assert queue.ack_all(messages).status == 200
@@ -65,10 +66,15 @@ class Consumers:
         finally:
             client.close()
 
+    def working(self):
+        """Whether any still claims; fails if one of them failed."""
+        assert not self.errors, self.errors
+        return any(thread.is_alive() for thread in self.threads)
+
     def join(self):
         for thread in self.threads:
             thread.join()
-        assert not self.errors, self.errors
+        assert not self.working()
         assert len(set(self.got)) == len(self.got), "something was given twice"
         return self.got
 
@@ -152,14 +158,13 @@ def assert_shares(counts, weights):
         assert abs(counts[name] - exact) <= share + 1, (counts, weights)
 
 
-def claimed_while(queue, claims):
+def claimed_while(queue, consumers, claims):
     """What was claimed by others, by level, over at least so many claims: two looks at the depth,
     each of one moment."""
-    before = queue.stats()
-    while True:
+    before = after = queue.stats()
+    while after["totals"]["claimed"] - before["totals"]["claimed"] < claims:
+        assert consumers.working(), "there was not enough for so many"
         after = queue.stats()
-        if after["totals"]["claimed"] - before["totals"]["claimed"] >= claims:
-            break
     depths = before["depth_by_priority"], after["depth_by_priority"]
     return {name: depths[0][name] - depths[1][name] for name in depths[0]}
 
@@ -172,7 +177,7 @@ def test_new_weights_hold_at_once_and_nothing_is_lost(server, queue, max_each):
     consumers = Consumers(server, queue, 8, max_each, ack=True)
     for weights in WEIGHTS[1:] + WEIGHTS[:1]:
         queue.configure(levels=levels_by(weights))
-        counts = claimed_while(queue, 400)
+        counts = claimed_while(queue, consumers, 400)
         assert all(queue.stats()["depth_by_priority"].values()), "still backlogged"
         assert_shares(counts, weights)
     got = consumers.join()
@@ -195,7 +200,7 @@ def test_any_change_of_the_rules_under_load_loses_nothing(server, queue):
         {"policy": "weighted", "levels": levels_by(WEIGHTS[1], age_after_seconds=2)},
     ]
     rounds = 0
-    while queue.stats()["ready"] > 0:
+    while consumers.working():
         queue.configure(**rules[rounds % len(rules)])
         rounds += 1
     got = consumers.join()
