@@ -383,10 +383,6 @@ time_t time(time_t *out)
 
 /* Memory */
 
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-
 static bool denied(void)
 {
     if (!page)
@@ -399,17 +395,40 @@ static bool denied(void)
     return true;
 }
 
+#define ALLOCATE(name, ...)                                                                        \
+    do {                                                                                           \
+        static __typeof__(&name) next;                                                             \
+        if (!next)                                                                                 \
+            next = REAL(name);                                                                     \
+        return denied() ? NULL : next(__VA_ARGS__);                                                \
+    } while (0)
+
 void *malloc(size_t size)
 {
-    return denied() ? NULL : __libc_malloc(size);
+    ALLOCATE(malloc, size);
 }
 
 void *calloc(size_t count, size_t size)
 {
-    return denied() ? NULL : __libc_calloc(count, size);
+    ALLOCATE(calloc, count, size);
 }
 
 void *realloc(void *old, size_t size)
 {
-    return denied() ? NULL : __libc_realloc(old, size);
+    ALLOCATE(realloc, old, size);
+}
+
+/* What C++ calls, which an allocator may not send through malloc. */
+
+void *_Znwm(size_t size)
+{
+    void *got = malloc(size ? size : 1);
+    if (!got)
+        ((void (*)(void))real("_ZSt17__throw_bad_allocv"))();
+    return got;
+}
+
+void *_Znam(size_t size)
+{
+    return _Znwm(size);
 }
