@@ -104,7 +104,7 @@ static const struct setting settings_table[] = {
      "queues at most; 0: no limit"},
     {"inbox_max", "65536", parse_number, FIELD(inbox_max), "NUMBER",
      "requests under way in one shard before enqueues get 503 overloaded"},
-    {"memory_limit", "256M", parse_bytes, FIELD(memory_limit), "BYTES[K|M|G|T]",
+    {"memory_limit", "128M", parse_bytes, FIELD(memory_limit), "BYTES[K|M|G|T]",
      "messages kept in memory; what is behind stays on disk"},
     {"disk_reserve", "0", parse_bytes, FIELD(disk_reserve), "BYTES[K|M|G|T]",
      "enqueues get 507 below this much free space; 0: a third of a small disk, 1.5G of a large "

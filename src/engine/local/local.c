@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MEMORY_LIMIT_DEFAULT (256ULL * 1024 * 1024)
+#define MEMORY_LIMIT_DEFAULT (128ULL * 1024 * 1024)
 #define WINDOW               512
 #define WINDOW_TINY          8 /* with less than a megabyte, even a short queue has a tail */
 
