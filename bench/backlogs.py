@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import time
 
@@ -91,13 +92,13 @@ def claim_costs(bench, places, priorities):
 
 
 def show_costs(bench, names, costs, ratio_max, text):
-    """Each beside the first, by its best round: what else goes on in the machine can only add to
-    it. The worst round is shown too; where they are far apart the ratio says little."""
+    """Each beside the first, round by round: what else goes on in the machine meets both of a round,
+    and one round in which it rested decides nothing."""
     for name, cost in zip(names, costs):
-        bench.results.fact(f"server CPU per claim, {name}", min(cost), "us",
-                           note=f"best of {len(cost)} rounds, worst {max(cost):.2f}")
+        bench.results.fact(f"server CPU per claim, {name}", statistics.median(cost), "us",
+                           note=f"median of {len(cost)} rounds, {min(cost):.2f} to {max(cost):.2f}")
     for name, cost in zip(names[1:], costs[1:]):
-        ratio = min(cost) / min(costs[0])
+        ratio = statistics.median(own / first for own, first in zip(cost, costs[0]))
         bench.results.fact(f"ratio, {name}", ratio, "x", [bar(text, ratio <= ratio_max)])
 
 
