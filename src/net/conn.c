@@ -1,7 +1,5 @@
 #include "net/conn.h"
 
-#include "base/mem.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -491,33 +489,4 @@ void conn_settle(struct conn *c)
     reading_update(c);
     if (!c->closing)
         conn_watch(c);
-}
-
-void conn_accept(struct http_server *s, bool over)
-{
-    struct conn *c = mem_zalloc(sizeof(*c));
-    c->server = s;
-    STAILQ_INIT(&c->requests);
-    uv_tcp_init(s->loop, &c->tcp);
-    c->tcp.data = c;
-    TAILQ_INSERT_TAIL(&s->conns, c, all);
-    s->conn_count++;
-    s->handle_count++;
-    net_count(s, connections_open, 1);
-    if (uv_accept((uv_stream_t *)s->listener, (uv_stream_t *)&c->tcp) < 0) {
-        conn_close(c);
-        return;
-    }
-    uv_tcp_nodelay(&c->tcp, 1);
-    c->over = over;
-    s->over_count += over;
-    net_count(s, connections_accepted, !over);
-    net_count(s, connections_refused, over);
-    if (over && s->over_count > CONN_REFUSED_MAX) {
-        conn_close(c);
-        return;
-    }
-    if (over)
-        conn_refuse(c, STATUS_OVERLOADED, "The server has as many connections as it takes.");
-    conn_touch(c);
 }

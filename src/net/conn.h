@@ -132,9 +132,6 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 
 #define net_count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
 
-/* Takes what the listener has to offer. `over`: only to be told that there are too many. */
-void conn_accept(struct http_server *server, bool over);
-
 void conn_touch(struct conn *c); /* settle it before the loop waits */
 void conn_settle(struct conn *c);
 void conn_close(struct conn *c); /* at once; cuts off its requests */
@@ -154,6 +151,9 @@ void request_free(struct http_request *req);
 
 /* Moves the answers whose turn has come to the output. */
 void conn_collect(struct conn *c);
+
+/* In listen.c: no more connections. */
+void server_unlisten(struct http_server *server);
 
 /* In server.c: one handle fewer; the last one ends a drain or a close. */
 void server_handle_closed(struct http_server *server);
