@@ -30,6 +30,21 @@ static bool is_full(const struct conn *c)
     return c->request_count >= c->server->limits.pipeline_max || unsent(c) > unsent_max;
 }
 
+/* One connection's pipeline does not keep the others waiting. */
+static bool had_its_share(const struct conn *c)
+{
+    return c->turn == c->server->turn && c->turn_requests >= c->server->limits.pipeline_max;
+}
+
+static void share_count(struct conn *c)
+{
+    if (c->turn != c->server->turn) {
+        c->turn = c->server->turn;
+        c->turn_requests = 0;
+    }
+    c->turn_requests++;
+}
+
 void conn_touch(struct conn *c)
 {
     if (c->dirty || c->closing)
@@ -131,6 +146,8 @@ void conn_close(struct conn *c)
     struct http_server *s = c->server;
     if (c->dirty)
         TAILQ_REMOVE(&s->dirty, c, dirty_link);
+    if (c->late)
+        TAILQ_REMOVE(&s->late, c, late_link);
     watch_set(c, WATCH_NONE, 0);
     if (c->sending.len > 0)
         TAILQ_REMOVE(&s->writers, c, writer_link);
@@ -216,6 +233,7 @@ static void request_deliver(struct conn *c, const char *body, size_t body_len)
     c->last |= !head->keep_alive;
     c->head_len = 0;
     c->continue_due = false;
+    share_count(c);
     net_count(s, requests, 1);
     net_count(s, requests_open, 1);
     s->hooks.handle(req, s->hooks.ctx);
@@ -283,11 +301,16 @@ static enum status request_take(struct conn *c, char *data, size_t *len, size_t 
 }
 
 /* Takes requests from data[0, *len) until one is not whole, or the connection is full or has had
- * its last. Returns how many bytes were used; *len may have shrunk. */
+ * its last or its share. Returns how many bytes were used; *len may have shrunk. */
 static size_t input_take(struct conn *c, char *data, size_t *len)
 {
     size_t at = 0;
-    while (at < *len && !c->last && !c->broken && (c->head_len > 0 || !is_full(c))) {
+    c->input_waits = false;
+    while (at < *len && !c->last && !c->broken) {
+        if (c->head_len == 0 && (is_full(c) || had_its_share(c))) {
+            c->input_waits = true;
+            break;
+        }
         size_t left = *len - at;
         size_t end;
         const char *why = NULL;
@@ -327,6 +350,18 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *b)
     *b = uv_buf_init(c->server->input, CONN_READ_SIZE);
 }
 
+/* Whether more may be kept behind what waits to be taken. */
+static bool has_room(const struct conn *c)
+{
+    return c->head_len > 0 || c->in.len < CONN_READ_SIZE + c->server->limits.head_max;
+}
+
+static void reading_stop(struct conn *c)
+{
+    c->reading = false;
+    uv_read_stop((uv_stream_t *)&c->tcp);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
 {
     struct conn *c = stream->data;
@@ -345,21 +380,25 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
         else
             input_feed(c, b->base, (size_t)nread);
     }
+    if (!has_room(c))
+        reading_stop(c);
     conn_touch(c);
 }
 
 /* Reading goes on behind requests under way, to notice a peer that leaves; only a peer that also
- * sends more than can be kept is made to wait. */
+ * sends more than can be kept, or that asks on without reading its answers, is made to wait. */
 static void reading_update(struct conn *c)
 {
-    bool room = c->head_len > 0 || c->in.len < CONN_READ_SIZE + c->server->limits.head_max;
-    bool wanted = room && !c->ended && c->discarded <= CONN_DISCARD_MAX;
+    bool deaf = c->input_waits && unsent(c) > CONN_PAUSE_SIZE;
+    bool wanted = has_room(c) && !deaf && !c->ended && c->discarded <= CONN_DISCARD_MAX;
     if (wanted == c->reading)
         return;
-    c->reading = wanted;
-    if (!wanted)
-        uv_read_stop((uv_stream_t *)&c->tcp);
-    else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
+    if (!wanted) {
+        reading_stop(c);
+        return;
+    }
+    c->reading = true;
+    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
         conn_close(c);
 }
 
@@ -411,11 +450,14 @@ static void output_write(struct conn *c)
         output_queue(c, written);
 }
 
-/* Input that had to wait for its turn. Returns whether it led to output. */
-static bool input_resume(struct conn *c)
+static bool may_resume(const struct conn *c)
 {
-    if (c->closing || c->last || c->in.len == 0 || c->head_len > 0 || is_full(c))
-        return false;
+    return c->input_waits && !c->closing && !c->last && !is_full(c);
+}
+
+/* Input that had to wait for its turn. */
+static void input_resume(struct conn *c)
+{
     if (c->watch == WATCH_NONE)
         c->began_ms = uv_now(c->server->loop);
     size_t used = input_take(c, c->in.data, &c->in.len);
@@ -423,7 +465,6 @@ static bool input_resume(struct conn *c)
         buf_consume(&c->in, used);
     if (c->in.len == 0)
         buf_fini(&c->in);
-    return c->out.len > 0;
 }
 
 static bool someone_waits(const struct conn *c)
@@ -471,9 +512,11 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    do
+    output_write(c);
+    if (may_resume(c)) {
+        input_resume(c);
         output_write(c);
-    while (input_resume(c));
+    }
     if (c->closing)
         return;
     if (c->broken) {
@@ -481,12 +524,15 @@ void conn_settle(struct conn *c)
         return;
     }
     bool over = c->last || c->ended || (c->server->draining && c->in.len == 0);
-    if (over && c->request_count == 0 && unsent(c) == 0)
+    if (over && c->request_count == 0 && unsent(c) == 0 && !may_resume(c))
         output_end(c);
     if (c->closing)
         return;
     memory_update(c);
     reading_update(c);
-    if (!c->closing)
-        conn_watch(c);
+    if (c->closing)
+        return;
+    if (may_resume(c))
+        conn_postpone(c);
+    conn_watch(c);
 }

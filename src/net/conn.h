@@ -17,7 +17,8 @@
 #include <uv.h>
 
 #define CONN_READ_SIZE   (64 * 1024)   /* one read; also how much may wait behind a full pipeline */
-#define CONN_PAUSE_SIZE  (1024 * 1024) /* unsent output at which no further request is taken */
+#define CONN_PAUSE_SIZE  (64 * 1024)   /* unsent output at which no further request is taken */
+#define CONN_KERNEL_SIZE (128 * 1024)  /* what the kernel takes before the peer has room for it */
 #define CONN_DISCARD_MAX (1024 * 1024) /* bytes thrown away after the last request */
 #define CONN_LINGER_MS   2000          /* for a refused client to read why */
 #define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
@@ -57,6 +58,8 @@ struct conn {
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;
     unsigned request_count;
+    unsigned turn_requests; /* begun in the server's turn `turn` */
+    uint64_t turn;
 
     /* Output. */
     struct buf out;      /* answers in order, not yet given to the kernel */
@@ -74,8 +77,11 @@ struct conn {
     bool shut;    /* our side is ended */
     bool over;    /* counted as turned away */
     bool closing;
+    bool input_waits; /* `in` was left before its end: full, or had its share */
+    bool late;        /* goes on in the next turn */
     bool dirty;
 
+    TAILQ_ENTRY(conn) late_link;
     TAILQ_ENTRY(conn) dirty_link;
     enum watch watch;
     TAILQ_ENTRY(conn) watch_link;
@@ -96,14 +102,20 @@ struct http_server {
     uv_timer_t sweep;
     uv_check_t check;
     uv_prepare_t prepare;
+    uv_idle_t idle;        /* active while some connection is late */
     unsigned handle_count; /* not yet closed, connections included */
     unsigned conn_count;
     unsigned over_count; /* of them, turned away and still being told */
 
     struct conn_list conns;
     struct conn_list dirty;
+    struct conn_list late;
     struct conn_list watched[WATCH_COUNT];
     struct conn_list writers;
+
+    uint64_t turn; /* of the loop */
+    unsigned turn_accepts;
+    bool accept_waits; /* libuv holds a connection for the next turn */
 
     bool draining;
     bool closing;
@@ -132,7 +144,8 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 
 #define net_count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
 
-void conn_touch(struct conn *c); /* settle it before the loop waits */
+void conn_touch(struct conn *c);    /* settle it before the loop waits */
+void conn_postpone(struct conn *c); /* settle it in the next turn of the loop */
 void conn_settle(struct conn *c);
 void conn_close(struct conn *c); /* at once; cuts off its requests */
 
@@ -152,7 +165,9 @@ void request_free(struct http_request *req);
 /* Moves the answers whose turn has come to the output. */
 void conn_collect(struct conn *c);
 
-/* In listen.c: no more connections. */
+/* In listen.c: takes the connection that had to wait for this turn, and as many as a turn may. */
+void server_accept(struct http_server *server);
+/* No more connections. */
 void server_unlisten(struct http_server *server);
 
 /* In server.c: one handle fewer; the last one ends a drain or a close. */

@@ -26,7 +26,6 @@ static void conn_accept(struct http_server *s, bool over)
         conn_close(c);
         return;
     }
-    uv_tcp_nodelay(&c->tcp, 1);
     c->over = over;
     s->over_count += over;
     net_count(s, connections_accepted, !over);
@@ -40,6 +39,13 @@ static void conn_accept(struct http_server *s, bool over)
     conn_touch(c);
 }
 
+static void accept_one(struct http_server *s)
+{
+    s->accept_waits = false;
+    s->turn_accepts++;
+    conn_accept(s, s->conn_count - s->over_count >= s->limits.connections_max);
+}
+
 /* When descriptors run out libuv gives up a spare one to accept and close what is waiting, so the
  * listener does not spin; it then reports the error here. */
 static void on_connection(uv_stream_t *listener, int status)
@@ -49,7 +55,18 @@ static void on_connection(uv_stream_t *listener, int status)
         net_count(s, connections_refused, 1);
         return;
     }
-    conn_accept(s, s->conn_count - s->over_count >= s->limits.connections_max);
+    /* What is not accepted here is held by libuv, which then offers no further one. */
+    if (s->turn_accepts >= s->limits.accepts_max)
+        s->accept_waits = true;
+    else
+        accept_one(s);
+}
+
+void server_accept(struct http_server *s)
+{
+    s->turn_accepts = 0;
+    if (s->accept_waits)
+        accept_one(s);
 }
 
 static int address_parse(const char *addr, int port, struct sockaddr_storage *out)
@@ -74,6 +91,11 @@ static int listener_bind(uv_tcp_t *listener, const struct sockaddr *addr, bool s
     int on = 1;
     if (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
         return uv_translate_sys_error(errno);
+    /* Accepted sockets take these after their listener, without a call for each. The second keeps
+     * the kernel from holding megabytes for a peer that does not read. */
+    int unsent_max = CONN_KERNEL_SIZE;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_max, sizeof(unsent_max));
     /* Nothing is congested inside the machine, and a pacing algorithm such as BBR costs a third
      * more processor time there. Only a wish: where reno is not to be had, the default stays. */
     if (is_loopback(addr))
@@ -94,6 +116,7 @@ void server_unlisten(struct http_server *s)
     if (s->listener)
         uv_close((uv_handle_t *)s->listener, on_listener_closed);
     s->listener = NULL;
+    s->accept_waits = false;
 }
 
 int http_server_listen(struct http_server *s, const char *addr, int port, bool shared)

@@ -17,6 +17,7 @@ struct http_limits http_limits_default(void)
         .head_max = HTTP_HEAD_MAX,
         .headers_max = HTTP_HEADERS_MAX,
         .connections_max = HTTP_CONNECTIONS_MAX,
+        .accepts_max = HTTP_ACCEPTS_MAX,
         .pipeline_max = HTTP_PIPELINE_MAX,
         .head_ms = HTTP_HEAD_MS_MAX,
         .body_rate = HTTP_BODY_RATE_MIN,
@@ -65,8 +66,33 @@ static void on_check(uv_check_t *check)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;
+    s->turn++;
+    server_accept(s);
     http_server_flush(s);
     drain_check(s);
+}
+
+/* What had its share in the last turn goes on in this one. */
+static void on_idle(uv_idle_t *idle)
+{
+    struct http_server *s = idle->data;
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->late))) {
+        TAILQ_REMOVE(&s->late, c, late_link);
+        c->late = false;
+        conn_touch(c);
+    }
+    uv_idle_stop(idle);
+}
+
+void conn_postpone(struct conn *c)
+{
+    struct http_server *s = c->server;
+    if (c->late)
+        return;
+    c->late = true;
+    TAILQ_INSERT_TAIL(&s->late, c, late_link);
+    uv_idle_start(&s->idle, on_idle);
 }
 
 static void on_sweep(uv_timer_t *timer)
@@ -89,14 +115,16 @@ static void handles_init(struct http_server *s)
     uv_timer_init(s->loop, &s->sweep);
     uv_check_init(s->loop, &s->check);
     uv_prepare_init(s->loop, &s->prepare);
-    s->sweep.data = s->check.data = s->prepare.data = s;
+    uv_idle_init(s->loop, &s->idle);
+    s->sweep.data = s->check.data = s->prepare.data = s->idle.data = s;
     uv_timer_start(&s->sweep, on_sweep, SERVER_SWEEP_MS, SERVER_SWEEP_MS);
     uv_check_start(&s->check, on_check);
     uv_prepare_start(&s->prepare, on_prepare);
     uv_unref((uv_handle_t *)&s->sweep);
     uv_unref((uv_handle_t *)&s->check);
     uv_unref((uv_handle_t *)&s->prepare);
-    s->handle_count = 3;
+    uv_unref((uv_handle_t *)&s->idle);
+    s->handle_count = 4;
 }
 
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
@@ -112,10 +140,12 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     s->hooks = *hooks;
     s->limits = limits ? *limits : http_limits_default();
     assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
+    assert(s->limits.accepts_max > 0);
     assert(s->limits.pipeline_max > 0);
     assert(s->limits.body_rate > 0);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
+    TAILQ_INIT(&s->late);
     TAILQ_INIT(&s->writers);
     for (int i = 0; i < WATCH_COUNT; i++)
         TAILQ_INIT(&s->watched[i]);
@@ -157,6 +187,7 @@ void http_server_close(struct http_server *s, http_server_done *done, void *arg)
     uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
     uv_close((uv_handle_t *)&s->check, on_handle_closed);
     uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
 }
 
 void server_handle_closed(struct http_server *s)
