@@ -512,19 +512,18 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    output_write(c);
-    if (may_resume(c)) {
+    if (may_resume(c))
         input_resume(c);
-        output_write(c);
-    }
+    output_write(c);
     if (c->closing)
         return;
     if (c->broken) {
         conn_close(c);
         return;
     }
+    bool more = may_resume(c);
     bool over = c->last || c->ended || (c->server->draining && c->in.len == 0);
-    if (over && c->request_count == 0 && unsent(c) == 0 && !may_resume(c))
+    if (over && c->request_count == 0 && unsent(c) == 0 && !more)
         output_end(c);
     if (c->closing)
         return;
@@ -532,7 +531,7 @@ void conn_settle(struct conn *c)
     reading_update(c);
     if (c->closing)
         return;
-    if (may_resume(c))
+    if (more)
         conn_postpone(c);
     conn_watch(c);
 }
