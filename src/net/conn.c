@@ -30,21 +30,6 @@ static bool is_full(const struct conn *c)
     return c->request_count >= c->server->limits.pipeline_max || unsent(c) > unsent_max;
 }
 
-/* One connection's pipeline does not keep the others waiting. */
-static bool had_its_share(const struct conn *c)
-{
-    return c->turn == c->server->turn && c->turn_requests >= c->server->limits.pipeline_max;
-}
-
-static void share_count(struct conn *c)
-{
-    if (c->turn != c->server->turn) {
-        c->turn = c->server->turn;
-        c->turn_requests = 0;
-    }
-    c->turn_requests++;
-}
-
 void conn_touch(struct conn *c)
 {
     if (c->dirty || c->closing)
@@ -58,11 +43,12 @@ static void buffer_retire(struct http_server *s, struct buf *b)
 {
     if (b->cap == 0)
         return;
-    if (s->spare_count == CONN_SPARE_MAX || b->cap > CONN_SPARE_SIZE) {
+    if (s->spare_count == CONN_SPARE_MAX || b->cap > CONN_SPARE_SIZE - s->spare_bytes) {
         buf_fini(b);
         return;
     }
     buf_clear(b);
+    s->spare_bytes += b->cap;
     s->spare[s->spare_count++] = *b;
     *b = (struct buf){0};
 }
@@ -233,7 +219,6 @@ static void request_deliver(struct conn *c, const char *body, size_t body_len)
     c->last |= !head->keep_alive;
     c->head_len = 0;
     c->continue_due = false;
-    share_count(c);
     net_count(s, requests, 1);
     net_count(s, requests_open, 1);
     s->hooks.handle(req, s->hooks.ctx);
@@ -301,14 +286,16 @@ static enum status request_take(struct conn *c, char *data, size_t *len, size_t 
 }
 
 /* Takes requests from data[0, *len) until one is not whole, or the connection is full or has had
- * its last or its share. Returns how many bytes were used; *len may have shrunk. */
+ * its last, or its share of the turn: the pipeline of one does not keep the others waiting. Returns
+ * how many bytes were used; *len may have shrunk. */
 static size_t input_take(struct conn *c, char *data, size_t *len)
 {
     size_t at = 0;
     c->input_waits = false;
-    while (at < *len && !c->last && !c->broken) {
-        if (c->head_len == 0 && (is_full(c) || had_its_share(c))) {
+    for (unsigned taken = 0; at < *len && !c->last && !c->broken; taken++) {
+        if (c->head_len == 0 && (is_full(c) || taken == c->server->limits.pipeline_max)) {
             c->input_waits = true;
+            c->waits_turn = c->server->turn;
             break;
         }
         size_t left = *len - at;
@@ -336,6 +323,8 @@ static void input_feed(struct conn *c, char *data, size_t len)
         return;
     }
     buf_put(&c->in, data, len);
+    if (c->input_waits)
+        return;
     size_t used = input_take(c, c->in.data, &c->in.len);
     if (c->in.len > 0)
         buf_consume(&c->in, used);
@@ -512,7 +501,7 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    if (may_resume(c))
+    if (may_resume(c) && c->waits_turn != c->server->turn)
         input_resume(c);
     output_write(c);
     if (c->closing)

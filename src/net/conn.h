@@ -23,7 +23,7 @@
 #define CONN_LINGER_MS   2000          /* for a refused client to read why */
 #define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
 #define CONN_SPARE_MAX   64            /* output buffers kept for the next answers */
-#define CONN_SPARE_SIZE  (16 * 1024)   /* and none of them larger than this */
+#define CONN_SPARE_SIZE  (1024 * 1024) /* and what they take together */
 #define SERVER_SWEEP_MS  250
 
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
@@ -54,12 +54,11 @@ struct conn {
     size_t body_max;
     struct parse_chunks chunks;
     size_t discarded;
+    uint64_t waits_turn; /* in which input_waits was set */
 
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;
     unsigned request_count;
-    unsigned turn_requests; /* begun in the server's turn `turn` */
-    uint64_t turn;
 
     /* Output. */
     struct buf out;      /* answers in order, not yet given to the kernel */
@@ -77,7 +76,7 @@ struct conn {
     bool shut;    /* our side is ended */
     bool over;    /* counted as turned away */
     bool closing;
-    bool input_waits; /* `in` was left before its end: full, or had its share */
+    bool input_waits; /* `in` was left before its end: full, or had its share of the turn */
     bool late;        /* goes on in the next turn */
     bool dirty;
 
@@ -128,6 +127,7 @@ struct http_server {
     struct request_list request_pool;
     struct buf spare[CONN_SPARE_MAX];
     unsigned spare_count;
+    size_t spare_bytes;
     struct parse_head head; /* of the request whose handler is being called */
     char id_prefix[9];      /* eight random digits and a dash, not terminated */
     uint64_t id_count;

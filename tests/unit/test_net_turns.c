@@ -34,7 +34,7 @@ static struct client client_served(struct net_rig *rig)
 {
     struct client c = client_open(rig);
     say(&c, GET("/now"));
-    expect(&c, "201");
+    expect(&c, "HTTP/1.1 201");
     buf_clear(&c.got);
     return c;
 }
@@ -54,7 +54,7 @@ static void crowd_is_let_in_a_few_at_a_time(void **state)
     }
     for (int i = 0; i < 10; i++) {
         say(&crowd[i], GET("/now"));
-        expect(&crowd[i], "201");
+        expect(&crowd[i], "HTTP/1.1 201");
         client_close(&crowd[i]);
     }
     net_rig_free(rig);
@@ -99,19 +99,38 @@ static void pipeline_has_a_share_of_each_turn(void **state)
     struct net_rig *rig = net_rig_new(&limits);
     struct client greedy = client_served(rig);
     struct client modest = client_served(rig);
+    set_option(&greedy, IPPROTO_TCP, TCP_NODELAY, 1);
     rig->handled = 0;
-    put_requests(&greedy, 18);
+    put_requests(&greedy, 10);
     put_requests(&modest, 1);
     uv_run(&rig->loop, UV_RUN_NOWAIT);
     assert_int_equal(rig->handled, 4 + 1);
+    put_requests(&greedy, 8);
     uv_run(&rig->loop, UV_RUN_NOWAIT);
     assert_int_equal(rig->handled, 8 + 1);
-    expect_times(&modest, "201", 1);
-    expect_times(&greedy, "201", 18);
+    expect_times(&modest, "HTTP/1.1 201", 1);
+    expect_times(&greedy, "HTTP/1.1 201", 18);
     turn(&greedy);
     assert_int_not_equal(uv_backend_timeout(&rig->loop), 0); /* it sleeps again */
     client_close(&greedy);
     client_close(&modest);
+    net_rig_free(rig);
+}
+
+static void large_answers_have_a_share_too(void **state)
+{
+    (void)state;
+    struct net_rig *rig = net_rig_new(NULL);
+    struct client c = client_served(rig);
+    send_all(&c, GET("/page") GET("/page") GET("/page"), 3 * strlen(GET("/page")));
+    for (int pages = 1; pages <= 3; pages++) {
+        uv_run(&rig->loop, UV_RUN_NOWAIT);
+        assert_int_equal(rig->handled, 1 + pages);
+        char piece[PAGE_SIZE];
+        while (recv(c.fd, piece, sizeof(piece), MSG_DONTWAIT) > 0)
+            continue;
+    }
+    client_close(&c);
     net_rig_free(rig);
 }
 
@@ -242,6 +261,7 @@ int main(void)
         cmocka_unit_test(crowd_is_let_in_a_few_at_a_time),
         cmocka_unit_test(who_was_not_let_in_goes_with_the_listener),
         cmocka_unit_test(pipeline_has_a_share_of_each_turn),
+        cmocka_unit_test(large_answers_have_a_share_too),
         cmocka_unit_test(who_ends_his_sending_gets_all_his_shares),
         cmocka_unit_test(who_does_not_read_is_soon_not_served),
         cmocka_unit_test(who_asks_on_without_reading_is_not_read),
