@@ -323,8 +323,6 @@ static void input_feed(struct conn *c, char *data, size_t len)
         return;
     }
     buf_put(&c->in, data, len);
-    if (c->input_waits)
-        return;
     size_t used = input_take(c, c->in.data, &c->in.len);
     if (c->in.len > 0)
         buf_consume(&c->in, used);

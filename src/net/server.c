@@ -58,31 +58,10 @@ static void drain_check(struct http_server *s)
     done(s, s->drained_arg);
 }
 
-static void on_check(uv_check_t *check)
-{
-    http_server_flush(check->data);
-}
-
-static void on_prepare(uv_prepare_t *prepare)
-{
-    struct http_server *s = prepare->data;
-    s->turn++;
-    server_accept(s);
-    http_server_flush(s);
-    drain_check(s);
-}
-
-/* What had its share in the last turn goes on in this one. */
+/* Only there so that the loop does not sleep while some are late. */
 static void on_idle(uv_idle_t *idle)
 {
-    struct http_server *s = idle->data;
-    struct conn *c;
-    while ((c = TAILQ_FIRST(&s->late))) {
-        TAILQ_REMOVE(&s->late, c, late_link);
-        c->late = false;
-        conn_touch(c);
-    }
-    uv_idle_stop(idle);
+    (void)idle;
 }
 
 void conn_postpone(struct conn *c)
@@ -93,6 +72,35 @@ void conn_postpone(struct conn *c)
     c->late = true;
     TAILQ_INSERT_TAIL(&s->late, c, late_link);
     uv_idle_start(&s->idle, on_idle);
+}
+
+static void late_resume(struct http_server *s)
+{
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->late))) {
+        TAILQ_REMOVE(&s->late, c, late_link);
+        c->late = false;
+        conn_touch(c);
+    }
+    uv_idle_stop(&s->idle);
+}
+
+static void on_check(uv_check_t *check)
+{
+    struct http_server *s = check->data;
+    if (!TAILQ_EMPTY(&s->late))
+        late_resume(s);
+    http_server_flush(s);
+}
+
+/* The turn ends here: what waits after it goes on when others have been heard. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct http_server *s = prepare->data;
+    server_accept(s);
+    http_server_flush(s);
+    s->turn++;
+    drain_check(s);
 }
 
 static void on_sweep(uv_timer_t *timer)
