@@ -37,7 +37,7 @@
 #define HTTP_IDLE_MS_MAX     75000 /* keep-alive between requests */
 #define HTTP_WRITE_MS_MAX    30000 /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
-#define HTTP_ACCEPTS_MAX     8                  /* connections taken in one turn of the loop */
+#define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
 
 #endif
