@@ -3,10 +3,14 @@
  *
  * A connection takes its turn in three places. on_read() parses what came and calls
  * the handler; http_respond() appends to the output; conn_settle(), once per loop
- * turn for each connection that is dirty, writes, goes on with input that had to
- * wait, and closes what has ended. Nothing but conn_settle(), a read error, the
+ * turn for each connection that is dirty, goes on with input that had to wait,
+ * writes, and closes what has ended. Nothing but conn_settle(), a read error, the
  * sweep and the end of the server closes a connection, so a handler never loses
- * the connection it is being called for. */
+ * the connection it is being called for.
+ *
+ * A turn of the loop is short, whatever the peers do: it takes few connections, and
+ * of one connection few requests and few bytes of answers. Whoever has more to ask
+ * is late, and goes on in the next turn, when the others have been heard. */
 #ifndef TRIAGE_NET_CONN_H
 #define TRIAGE_NET_CONN_H
 
