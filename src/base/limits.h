@@ -31,12 +31,13 @@
 #define HTTP_HEADERS_MAX     64
 #define HTTP_PATH_MAX        2048
 #define HTTP_BODY_MAX        (64 * 1024 * 1024) /* a batch of large payloads */
-#define HTTP_PIPELINE_MAX    64                 /* requests of one connection under way at once */
-#define HTTP_HEAD_MS_MAX     10000              /* whole head, from its first byte */
+#define HTTP_PIPELINE_MAX    64    /* requests of a connection under way, and of a turn */
+#define HTTP_HEAD_MS_MAX     10000 /* whole head, from its first byte */
 #define HTTP_BODY_RATE_MIN   1024  /* bytes a second, after a grace of HTTP_HEAD_MS_MAX */
 #define HTTP_IDLE_MS_MAX     75000 /* keep-alive between requests */
 #define HTTP_WRITE_MS_MAX    30000 /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
+#define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
 
 #endif

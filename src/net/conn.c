@@ -1,7 +1,5 @@
 #include "net/conn.h"
 
-#include "base/mem.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,11 +43,12 @@ static void buffer_retire(struct http_server *s, struct buf *b)
 {
     if (b->cap == 0)
         return;
-    if (s->spare_count == CONN_SPARE_MAX || b->cap > CONN_SPARE_SIZE) {
+    if (s->spare_count == CONN_SPARE_MAX || b->cap > CONN_SPARE_SIZE - s->spare_bytes) {
         buf_fini(b);
         return;
     }
     buf_clear(b);
+    s->spare_bytes += b->cap;
     s->spare[s->spare_count++] = *b;
     *b = (struct buf){0};
 }
@@ -133,6 +132,8 @@ void conn_close(struct conn *c)
     struct http_server *s = c->server;
     if (c->dirty)
         TAILQ_REMOVE(&s->dirty, c, dirty_link);
+    if (c->late)
+        TAILQ_REMOVE(&s->late, c, late_link);
     watch_set(c, WATCH_NONE, 0);
     if (c->sending.len > 0)
         TAILQ_REMOVE(&s->writers, c, writer_link);
@@ -285,11 +286,18 @@ static enum status request_take(struct conn *c, char *data, size_t *len, size_t 
 }
 
 /* Takes requests from data[0, *len) until one is not whole, or the connection is full or has had
- * its last. Returns how many bytes were used; *len may have shrunk. */
+ * its last, or its share of the turn: the pipeline of one does not keep the others waiting. Returns
+ * how many bytes were used; *len may have shrunk. */
 static size_t input_take(struct conn *c, char *data, size_t *len)
 {
     size_t at = 0;
-    while (at < *len && !c->last && !c->broken && (c->head_len > 0 || !is_full(c))) {
+    c->input_waits = false;
+    for (unsigned taken = 0; at < *len && !c->last && !c->broken; taken++) {
+        if (c->head_len == 0 && (is_full(c) || taken == c->server->limits.pipeline_max)) {
+            c->input_waits = true;
+            c->waits_turn = c->server->turn;
+            break;
+        }
         size_t left = *len - at;
         size_t end;
         const char *why = NULL;
@@ -329,6 +337,18 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *b)
     *b = uv_buf_init(c->server->input, CONN_READ_SIZE);
 }
 
+/* Whether more may be kept behind what waits to be taken. */
+static bool has_room(const struct conn *c)
+{
+    return c->head_len > 0 || c->in.len < CONN_READ_SIZE + c->server->limits.head_max;
+}
+
+static void reading_stop(struct conn *c)
+{
+    c->reading = false;
+    uv_read_stop((uv_stream_t *)&c->tcp);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
 {
     struct conn *c = stream->data;
@@ -347,21 +367,25 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
         else
             input_feed(c, b->base, (size_t)nread);
     }
+    if (!has_room(c))
+        reading_stop(c);
     conn_touch(c);
 }
 
 /* Reading goes on behind requests under way, to notice a peer that leaves; only a peer that also
- * sends more than can be kept is made to wait. */
+ * sends more than can be kept, or that asks on without reading its answers, is made to wait. */
 static void reading_update(struct conn *c)
 {
-    bool room = c->head_len > 0 || c->in.len < CONN_READ_SIZE + c->server->limits.head_max;
-    bool wanted = room && !c->ended && c->discarded <= CONN_DISCARD_MAX;
+    bool deaf = c->input_waits && unsent(c) > CONN_PAUSE_SIZE;
+    bool wanted = has_room(c) && !deaf && !c->ended && c->discarded <= CONN_DISCARD_MAX;
     if (wanted == c->reading)
         return;
-    c->reading = wanted;
-    if (!wanted)
-        uv_read_stop((uv_stream_t *)&c->tcp);
-    else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
+    if (!wanted) {
+        reading_stop(c);
+        return;
+    }
+    c->reading = true;
+    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
         conn_close(c);
 }
 
@@ -413,11 +437,14 @@ static void output_write(struct conn *c)
         output_queue(c, written);
 }
 
-/* Input that had to wait for its turn. Returns whether it led to output. */
-static bool input_resume(struct conn *c)
+static bool may_resume(const struct conn *c)
 {
-    if (c->closing || c->last || c->in.len == 0 || c->head_len > 0 || is_full(c))
-        return false;
+    return c->input_waits && !c->closing && !c->last && !is_full(c);
+}
+
+/* Input that had to wait for its turn. */
+static void input_resume(struct conn *c)
+{
     if (c->watch == WATCH_NONE)
         c->began_ms = uv_now(c->server->loop);
     size_t used = input_take(c, c->in.data, &c->in.len);
@@ -425,7 +452,6 @@ static bool input_resume(struct conn *c)
         buf_consume(&c->in, used);
     if (c->in.len == 0)
         buf_fini(&c->in);
-    return c->out.len > 0;
 }
 
 static bool someone_waits(const struct conn *c)
@@ -473,51 +499,26 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    do
-        output_write(c);
-    while (input_resume(c));
+    if (may_resume(c) && c->waits_turn != c->server->turn)
+        input_resume(c);
+    output_write(c);
     if (c->closing)
         return;
     if (c->broken) {
         conn_close(c);
         return;
     }
+    bool more = may_resume(c);
     bool over = c->last || c->ended || (c->server->draining && c->in.len == 0);
-    if (over && c->request_count == 0 && unsent(c) == 0)
+    if (over && c->request_count == 0 && unsent(c) == 0 && !more)
         output_end(c);
     if (c->closing)
         return;
     memory_update(c);
     reading_update(c);
-    if (!c->closing)
-        conn_watch(c);
-}
-
-void conn_accept(struct http_server *s, bool over)
-{
-    struct conn *c = mem_zalloc(sizeof(*c));
-    c->server = s;
-    STAILQ_INIT(&c->requests);
-    uv_tcp_init(s->loop, &c->tcp);
-    c->tcp.data = c;
-    TAILQ_INSERT_TAIL(&s->conns, c, all);
-    s->conn_count++;
-    s->handle_count++;
-    net_count(s, connections_open, 1);
-    if (uv_accept((uv_stream_t *)s->listener, (uv_stream_t *)&c->tcp) < 0) {
-        conn_close(c);
+    if (c->closing)
         return;
-    }
-    uv_tcp_nodelay(&c->tcp, 1);
-    c->over = over;
-    s->over_count += over;
-    net_count(s, connections_accepted, !over);
-    net_count(s, connections_refused, over);
-    if (over && s->over_count > CONN_REFUSED_MAX) {
-        conn_close(c);
-        return;
-    }
-    if (over)
-        conn_refuse(c, STATUS_OVERLOADED, "The server has as many connections as it takes.");
-    conn_touch(c);
+    if (more)
+        conn_postpone(c);
+    conn_watch(c);
 }

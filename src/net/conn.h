@@ -3,10 +3,14 @@
  *
  * A connection takes its turn in three places. on_read() parses what came and calls
  * the handler; http_respond() appends to the output; conn_settle(), once per loop
- * turn for each connection that is dirty, writes, goes on with input that had to
- * wait, and closes what has ended. Nothing but conn_settle(), a read error, the
+ * turn for each connection that is dirty, goes on with input that had to wait,
+ * writes, and closes what has ended. Nothing but conn_settle(), a read error, the
  * sweep and the end of the server closes a connection, so a handler never loses
- * the connection it is being called for. */
+ * the connection it is being called for.
+ *
+ * A turn of the loop is short, whatever the peers do: it takes few connections, and
+ * of one connection few requests and few bytes of answers. Whoever has more to ask
+ * is late, and goes on in the next turn, when the others have been heard. */
 #ifndef TRIAGE_NET_CONN_H
 #define TRIAGE_NET_CONN_H
 
@@ -17,12 +21,13 @@
 #include <uv.h>
 
 #define CONN_READ_SIZE   (64 * 1024)   /* one read; also how much may wait behind a full pipeline */
-#define CONN_PAUSE_SIZE  (1024 * 1024) /* unsent output at which no further request is taken */
+#define CONN_PAUSE_SIZE  (64 * 1024)   /* unsent output at which no further request is taken */
+#define CONN_KERNEL_SIZE (128 * 1024)  /* what the kernel takes before the peer has room for it */
 #define CONN_DISCARD_MAX (1024 * 1024) /* bytes thrown away after the last request */
 #define CONN_LINGER_MS   2000          /* for a refused client to read why */
 #define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
 #define CONN_SPARE_MAX   64            /* output buffers kept for the next answers */
-#define CONN_SPARE_SIZE  (16 * 1024)   /* and none of them larger than this */
+#define CONN_SPARE_SIZE  (1024 * 1024) /* and what they take together */
 #define SERVER_SWEEP_MS  250
 
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
@@ -53,6 +58,7 @@ struct conn {
     size_t body_max;
     struct parse_chunks chunks;
     size_t discarded;
+    uint64_t waits_turn; /* in which input_waits was set */
 
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;
@@ -74,8 +80,11 @@ struct conn {
     bool shut;    /* our side is ended */
     bool over;    /* counted as turned away */
     bool closing;
+    bool input_waits; /* `in` was left before its end: full, or had its share of the turn */
+    bool late;        /* goes on in the next turn */
     bool dirty;
 
+    TAILQ_ENTRY(conn) late_link;
     TAILQ_ENTRY(conn) dirty_link;
     enum watch watch;
     TAILQ_ENTRY(conn) watch_link;
@@ -96,14 +105,20 @@ struct http_server {
     uv_timer_t sweep;
     uv_check_t check;
     uv_prepare_t prepare;
+    uv_idle_t idle;        /* active while some connection is late */
     unsigned handle_count; /* not yet closed, connections included */
     unsigned conn_count;
     unsigned over_count; /* of them, turned away and still being told */
 
     struct conn_list conns;
     struct conn_list dirty;
+    struct conn_list late;
     struct conn_list watched[WATCH_COUNT];
     struct conn_list writers;
+
+    uint64_t turn; /* of the loop */
+    unsigned turn_accepts;
+    bool accept_waits; /* libuv holds a connection for the next turn */
 
     bool draining;
     bool closing;
@@ -116,6 +131,7 @@ struct http_server {
     struct request_list request_pool;
     struct buf spare[CONN_SPARE_MAX];
     unsigned spare_count;
+    size_t spare_bytes;
     struct parse_head head; /* of the request whose handler is being called */
     char id_prefix[9];      /* eight random digits and a dash, not terminated */
     uint64_t id_count;
@@ -132,10 +148,8 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 
 #define net_count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
 
-/* Takes what the listener has to offer. `over`: only to be told that there are too many. */
-void conn_accept(struct http_server *server, bool over);
-
-void conn_touch(struct conn *c); /* settle it before the loop waits */
+void conn_touch(struct conn *c);    /* settle it before the loop waits */
+void conn_postpone(struct conn *c); /* settle it in the next turn of the loop */
 void conn_settle(struct conn *c);
 void conn_close(struct conn *c); /* at once; cuts off its requests */
 
@@ -154,6 +168,11 @@ void request_free(struct http_request *req);
 
 /* Moves the answers whose turn has come to the output. */
 void conn_collect(struct conn *c);
+
+/* In listen.c: takes the connection that had to wait for this turn, and as many as a turn may. */
+void server_accept(struct http_server *server);
+/* No more connections. */
+void server_unlisten(struct http_server *server);
 
 /* In server.c: one handle fewer; the last one ends a drain or a close. */
 void server_handle_closed(struct http_server *server);

@@ -200,8 +200,10 @@ static void head_end(struct conn *c, struct http_request *req)
 static void out_prepare(struct conn *c)
 {
     struct http_server *s = c->server;
-    if (c->out.cap == 0 && s->spare_count > 0)
-        c->out = s->spare[--s->spare_count];
+    if (c->out.cap > 0 || s->spare_count == 0)
+        return;
+    c->out = s->spare[--s->spare_count];
+    s->spare_bytes -= c->out.cap;
 }
 
 static void request_pop(struct conn *c, struct http_request *req)

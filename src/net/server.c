@@ -4,16 +4,12 @@
 #include "base/mem.h"
 #include "net/conn.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
-/* Listening, the turn of the loop, and the ends: drain and close. */
+/* The turn of the loop, and the ends: drain and close. */
 
 struct http_limits http_limits_default(void)
 {
@@ -21,6 +17,7 @@ struct http_limits http_limits_default(void)
         .head_max = HTTP_HEAD_MAX,
         .headers_max = HTTP_HEADERS_MAX,
         .connections_max = HTTP_CONNECTIONS_MAX,
+        .accepts_max = HTTP_ACCEPTS_MAX,
         .pipeline_max = HTTP_PIPELINE_MAX,
         .head_ms = HTTP_HEAD_MS_MAX,
         .body_rate = HTTP_BODY_RATE_MIN,
@@ -61,15 +58,48 @@ static void drain_check(struct http_server *s)
     done(s, s->drained_arg);
 }
 
-static void on_check(uv_check_t *check)
+/* Only there so that the loop does not sleep while some are late. */
+static void on_idle(uv_idle_t *idle)
 {
-    http_server_flush(check->data);
+    (void)idle;
 }
 
+void conn_postpone(struct conn *c)
+{
+    struct http_server *s = c->server;
+    if (c->late)
+        return;
+    c->late = true;
+    TAILQ_INSERT_TAIL(&s->late, c, late_link);
+    uv_idle_start(&s->idle, on_idle);
+}
+
+static void late_resume(struct http_server *s)
+{
+    struct conn *c;
+    while ((c = TAILQ_FIRST(&s->late))) {
+        TAILQ_REMOVE(&s->late, c, late_link);
+        c->late = false;
+        conn_touch(c);
+    }
+    uv_idle_stop(&s->idle);
+}
+
+static void on_check(uv_check_t *check)
+{
+    struct http_server *s = check->data;
+    if (!TAILQ_EMPTY(&s->late))
+        late_resume(s);
+    http_server_flush(s);
+}
+
+/* The turn ends here: what waits after it goes on when others have been heard. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;
+    server_accept(s);
     http_server_flush(s);
+    s->turn++;
     drain_check(s);
 }
 
@@ -93,14 +123,16 @@ static void handles_init(struct http_server *s)
     uv_timer_init(s->loop, &s->sweep);
     uv_check_init(s->loop, &s->check);
     uv_prepare_init(s->loop, &s->prepare);
-    s->sweep.data = s->check.data = s->prepare.data = s;
+    uv_idle_init(s->loop, &s->idle);
+    s->sweep.data = s->check.data = s->prepare.data = s->idle.data = s;
     uv_timer_start(&s->sweep, on_sweep, SERVER_SWEEP_MS, SERVER_SWEEP_MS);
     uv_check_start(&s->check, on_check);
     uv_prepare_start(&s->prepare, on_prepare);
     uv_unref((uv_handle_t *)&s->sweep);
     uv_unref((uv_handle_t *)&s->check);
     uv_unref((uv_handle_t *)&s->prepare);
-    s->handle_count = 3;
+    uv_unref((uv_handle_t *)&s->idle);
+    s->handle_count = 4;
 }
 
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
@@ -116,10 +148,12 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     s->hooks = *hooks;
     s->limits = limits ? *limits : http_limits_default();
     assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
+    assert(s->limits.accepts_max > 0);
     assert(s->limits.pipeline_max > 0);
     assert(s->limits.body_rate > 0);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
+    TAILQ_INIT(&s->late);
     TAILQ_INIT(&s->writers);
     for (int i = 0; i < WATCH_COUNT; i++)
         TAILQ_INIT(&s->watched[i]);
@@ -130,94 +164,6 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     return s;
 }
 
-/* When descriptors run out libuv gives up a spare one to accept and close what is waiting, so the
- * listener does not spin; it then reports the error here. */
-static void on_connection(uv_stream_t *listener, int status)
-{
-    struct http_server *s = listener->data;
-    if (status < 0) {
-        net_count(s, connections_refused, 1);
-        return;
-    }
-    conn_accept(s, s->conn_count - s->over_count >= s->limits.connections_max);
-}
-
-static int address_parse(const char *addr, int port, struct sockaddr_storage *out)
-{
-    int err = uv_ip4_addr(addr, port, (struct sockaddr_in *)out);
-    return err ? uv_ip6_addr(addr, port, (struct sockaddr_in6 *)out) : 0;
-}
-
-static bool is_loopback(const struct sockaddr *addr)
-{
-    if (addr->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)addr)->sin6_addr);
-}
-
-static int listener_bind(uv_tcp_t *listener, const struct sockaddr *addr, bool shared)
-{
-    uv_os_fd_t fd;
-    int err = uv_fileno((uv_handle_t *)listener, &fd);
-    if (err)
-        return err;
-    int on = 1;
-    if (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0)
-        return uv_translate_sys_error(errno);
-    /* Nothing is congested inside the machine, and a pacing algorithm such as BBR costs a third
-     * more processor time there. Only a wish: where reno is not to be had, the default stays. */
-    if (is_loopback(addr))
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-    err = uv_tcp_bind(listener, addr, 0);
-    return err ? err : uv_listen((uv_stream_t *)listener, SOMAXCONN, on_connection);
-}
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-    struct http_server *s = handle->data;
-    free(handle);
-    server_handle_closed(s);
-}
-
-static void listener_close(struct http_server *s)
-{
-    if (s->listener)
-        uv_close((uv_handle_t *)s->listener, on_listener_closed);
-    s->listener = NULL;
-}
-
-int http_server_listen(struct http_server *s, const char *addr, int port, bool shared)
-{
-    assert(!s->listener);
-    struct sockaddr_storage where;
-    int err = address_parse(addr, port, &where);
-    if (err)
-        return err;
-    uv_tcp_t *listener = mem_zalloc(sizeof(*listener));
-    err = uv_tcp_init_ex(s->loop, listener, where.ss_family);
-    if (err) {
-        free(listener);
-        return err;
-    }
-    listener->data = s;
-    s->listener = listener;
-    s->handle_count++;
-    err = listener_bind(listener, (struct sockaddr *)&where, shared);
-    if (err)
-        listener_close(s);
-    return err;
-}
-
-int http_server_port(const struct http_server *s)
-{
-    struct sockaddr_storage where;
-    int len = sizeof(where);
-    if (!s->listener || uv_tcp_getsockname(s->listener, (struct sockaddr *)&where, &len) < 0)
-        return 0;
-    return where.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&where)->sin6_port)
-                                       : ntohs(((struct sockaddr_in *)&where)->sin_port);
-}
-
 void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_done *done, void *arg)
 {
     assert(!s->draining);
@@ -226,7 +172,7 @@ void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_don
     s->drain_ms = uv_now(s->loop) + drain_ms;
     s->drained = done;
     s->drained_arg = arg;
-    listener_close(s);
+    server_unlisten(s);
     for (struct conn *c = TAILQ_FIRST(&s->conns); c; c = TAILQ_NEXT(c, all))
         conn_touch(c);
     /* The sweep looks at the deadline, so it has to keep the loop alive now. */
@@ -244,11 +190,12 @@ void http_server_close(struct http_server *s, http_server_done *done, void *arg)
     s->closing = true;
     s->closed = done;
     s->closed_arg = arg;
-    listener_close(s);
+    server_unlisten(s);
     conns_close(s);
     uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
     uv_close((uv_handle_t *)&s->check, on_handle_closed);
     uv_close((uv_handle_t *)&s->prepare, on_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
 }
 
 void server_handle_closed(struct http_server *s)

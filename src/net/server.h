@@ -98,7 +98,8 @@ struct http_limits {
     size_t head_max;          /* bytes of request line and headers */
     unsigned headers_max;     /* at most HTTP_HEADERS_MAX */
     unsigned connections_max; /* of this server */
-    unsigned pipeline_max;    /* requests of one connection under way */
+    unsigned accepts_max;     /* connections taken in one turn of the loop */
+    unsigned pipeline_max;    /* requests of one connection under way, and begun in one turn */
     uint64_t head_ms;         /* the whole head, from its first byte; also the grace of a body */
     uint64_t body_rate;       /* bytes a second */
     uint64_t idle_ms;         /* nothing under way */

@@ -38,10 +38,10 @@ static void answer_echo(struct http_request *req)
     buf_fini(&b);
 }
 
-static void answer_big(struct http_request *req)
+static void answer_zeros(struct http_request *req, size_t len)
 {
-    char *body = calloc(1, BIG_SIZE);
-    http_respond(req, 200, "application/octet-stream", NULL, body, BIG_SIZE);
+    char *body = calloc(1, len);
+    http_respond(req, 200, "application/octet-stream", NULL, body, len);
     free(body);
 }
 
@@ -54,7 +54,9 @@ static void handle(struct http_request *req, void *ctx)
     if (path_is(req, "/none")) {
         http_respond(req, 204, NULL, NULL, NULL, 0);
     } else if (path_is(req, "/big")) {
-        answer_big(req);
+        answer_zeros(req, BIG_SIZE);
+    } else if (path_is(req, "/page")) {
+        answer_zeros(req, PAGE_SIZE);
     } else if (path_is(req, "/later") || path_is(req, "/wait")) {
         assert_true(rig->kept_count < KEPT_MAX);
         rig->kept[rig->kept_count++] = req;

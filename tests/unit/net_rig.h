@@ -17,13 +17,15 @@
 #include <uv.h>
 
 #define PATIENCE_MS 5000
+#define PAGE_SIZE   (100 * 1024)
 #define BIG_SIZE    (8 * 1024 * 1024)
 #define KEPT_MAX    128
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
 
 /* A server whose handler does as the path says: /now echoes at once, /later keeps the request for
- * the test to answer, /wait too and wants to know of a hang-up, /none answers 204, /big 8 MiB. */
+ * the test to answer, /wait too and wants to know of a hang-up, /none answers 204, /page 100 KiB,
+ * /big 8 MiB. */
 struct net_rig {
     uv_loop_t loop;
     struct http_server *server;

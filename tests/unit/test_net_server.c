@@ -34,7 +34,7 @@ static void drain_answers_what_is_under_way(void **state)
     struct client busy = client_open(rig);
     struct client half = client_open(rig);
     say(&idle, GET("/now"));
-    expect(&idle, "201");
+    expect(&idle, "HTTP/1.1 201");
     say(&busy, GET("/later") GET("/later"));
     expect_kept(&busy, 2);
     say(&half, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
