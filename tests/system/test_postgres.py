@@ -119,7 +119,9 @@ def test_a_killed_server_leaves_its_messages_to_the_other(two):
     here.kill()
     other, got = there.queue("q"), set()
     while len(got) < len(ids):
-        for message in other.take(max=100, wait_seconds=20):
+        batch = other.take(max=100, wait_seconds=20)
+        assert batch, "the leases of the killed one did not end"
+        for message in batch:
             assert other.ack(message).status == 204
             got.add(message["message_id"])
     assert got == set(ids)
