@@ -38,7 +38,9 @@ struct work {
         struct count_item *counts; /* POSITION, STATS */
     };
     uint32_t item_count;
-    int slot;                  /* MOVE_BULK: of the filter; -1: any */
+    int slot;                       /* MOVE_BULK: of the filter; -1: any */
+    uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
+    uint32_t slot_count;
     uint64_t before_seq;       /* … what came later is not part of it */
     struct list_cursor cursor; /* … where the next page begins */
     bool more;                 /* … and whether there is one */

@@ -68,6 +68,18 @@ def test_configuration_reaches_every_server(two):
     until(lambda: there.client().get("/v1/queues/q").status == 404)
 
 
+def test_a_change_of_many_is_for_what_others_enqueued_too(two):
+    here, there = two
+    here.queue("q").configure()
+    assert there.client().get("/v1/queues/q").status == 200
+    for number in range(1, 4):
+        here.queue("q").put("x", priority=1)
+        answer = there.client().post("/v1/queues/q/messages/priority",
+                                     {"filter": {"priority": 1}, "priority": 9})
+        assert answer.json == {"matched": 1, "changed": 1}
+        assert here.queue("q").stats()["depth_by_priority"]["9"] == number
+
+
 def test_shares_hold_over_two_servers_together(two):
     here, there = two
     queue = here.queue("q")
