@@ -122,6 +122,23 @@ def test_an_enqueue_that_rolls_back_never_existed(start):
         consumer.close()
 
 
+def test_what_sql_types_cannot_hold_does_not_stop_a_consumer(start):
+    """A zero byte in text, and JSON that is none to PostgreSQL, come as something that it can."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.put("a\0b", dedup_key="k\0", metadata={"zero": "\0"})
+    assert queue.client.request("POST", queue.path + "/messages",
+                                b'{"payload": 1, "metadata": {"n": 1e999999}}').status == 201
+    with sql(server) as s:
+        for select in ("SELECT payload, payload_bytes, metadata FROM triage.messages"
+                       " ORDER BY message_id", "SELECT * FROM (SELECT payload, payload_bytes,"
+                       " metadata FROM triage.claim('q', 10)) m"):
+            (text, raw, zero), (number, _, far) = s.rows(select)
+            assert (text, bytes(raw), zero) == (None, b"a\0b", '{"zero": "\\u0000"}')
+            assert (number, far) == ("1", '{"n": 1e999999}')
+        assert s.one("SELECT dedup_key FROM triage.messages WHERE payload IS NULL") == "k\\000"
+
+
 def test_a_killed_server_leaves_its_messages_to_the_other(two):
     here, there = two
     queue = here.queue("q")
