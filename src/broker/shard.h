@@ -29,8 +29,9 @@ struct work {
     struct plan plan;
     struct queue_config config; /* CONFIGURE, and creation by a PUT */
     bool is_new;
-    uint64_t limit; /* portions: how many in all */
-    double credit;  /* … and how many may be done now */
+    void (*looked)(struct dispatcher *d, struct request *r); /* what to do with a fresh view */
+    uint64_t limit;                                          /* portions: how many in all */
+    double credit;                                           /* … and how many may be done now */
     int64_t credited_ms;
     union {
         struct settle_item *items; /* CLAIM: what was leased, to give it back */
