@@ -67,6 +67,11 @@ static int migrate(const struct settings *c)
 {
     struct engine_options options = engine_options(c);
     struct buf report = {0};
+    if (*c->postgres && strcmp(c->engine, "postgres") != 0) {
+        fprintf(stderr, "triaged: --postgres is for --engine postgres, and the engine is %s\n",
+                c->engine);
+        return 2;
+    }
     enum status status = engine_migrate(&options, &report);
     fprintf(status ? stderr : stdout, "triaged: %s\n", buf_cstr(&report));
     buf_fini(&report);
@@ -88,6 +93,8 @@ static bool open_broker(struct server *s)
         loops[i] = &s->set.workers[i].loop;
     struct buf error = {0};
     uint64_t started_us = clock_mono_us();
+    if (*c->postgres && strcmp(c->engine, "postgres") != 0)
+        log_warn("the database is not used", "engine=%s remedy=\"--engine postgres\"", c->engine);
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)
         log_error("cannot open the engine", "engine=%s data=\"%s\" reason=\"%s\"", c->engine,

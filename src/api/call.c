@@ -86,6 +86,12 @@ static const char *priority_field(const struct request *r)
     return r->kind == REQUEST_CLAIM ? "/min_priority" : "/priority";
 }
 
+static bool only_reads(enum request_kind kind)
+{
+    return kind == REQUEST_GET || kind == REQUEST_LIST || kind == REQUEST_POSITION ||
+           kind == REQUEST_QUEUE || kind == REQUEST_QUEUES || kind == REQUEST_STATS;
+}
+
 void call_problem(const struct call *c, enum status status, struct problem *p)
 {
     const struct request *r = &c->request;
@@ -99,6 +105,8 @@ void call_problem(const struct call *c, enum status status, struct problem *p)
     if (status == STATUS_QUEUE_NOT_FOUND)
         problem_set(p, status, "There is no queue \"%s\"; create it with PUT /v1/queues/%s.",
                     r->queue, r->queue);
+    else if (status == STATUS_ENGINE_UNAVAILABLE && only_reads(r->kind))
+        problem_set(p, status, "Try again after Retry-After; GET /readyz says what is wrong.");
     else if (status == STATUS_UNKNOWN_PRIORITY)
         problem_set(p, status,
                     "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.", r->queue,

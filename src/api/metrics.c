@@ -290,6 +290,15 @@ static void put_build(struct buf *out, const struct api_options *o)
     buf_lit(out, "\"} 1\n");
 }
 
+static void put_up(struct buf *out, struct broker *b)
+{
+    struct buf why = {0};
+    buf_lit(out, "# HELP triage_engine_up Whether the store answers.\n"
+                 "# TYPE triage_engine_up gauge\ntriage_engine_up ");
+    buf_puts(out, broker_health(b, &why) == STATUS_ENGINE_UNAVAILABLE ? "0\n" : "1\n");
+    buf_fini(&why);
+}
+
 static void gather_alerts(struct buf *out, const struct queue_facts *facts)
 {
     static const char *const names[ALERT_KIND_COUNT] = {
@@ -346,6 +355,7 @@ static void metrics_finish(struct call *c)
     if (o->http_counters)
         o->http_counters(o->http_counters_ctx, &all.http);
     put_build(&c->out, o);
+    put_up(&c->out, o->broker);
     for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
         if (metrics[i].source != OF_HTTP || o->http_counters)
             put_metric(&c->out, &metrics[i], &all);

@@ -30,8 +30,9 @@ static const char *const advice[STATUS_COUNT] = {
         "The queue is at its max_depth or max_bytes; try again when messages were claimed.",
     [STATUS_RATE_LIMITED] = "Slow down and try again after Retry-After.",
     [STATUS_QUOTA_EXCEEDED] = "Try again after Retry-After.",
-    [STATUS_ENGINE_UNAVAILABLE] =
-        "It is not known whether the change was stored. Try again after Retry-After.",
+    [STATUS_ENGINE_UNAVAILABLE] = "It is not known whether the change was stored. Try again after "
+                                  "Retry-After; GET /readyz says "
+                                  "what is wrong.",
     [STATUS_OVERLOADED] = "Nothing was changed. Try again after Retry-After.",
     [STATUS_DRAINING] = "Nothing was changed. Try another server, or again after Retry-After.",
     [STATUS_STORAGE_FULL] = "Nothing was stored. Claims and acknowledgements still work.",

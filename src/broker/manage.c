@@ -279,7 +279,33 @@ static void delete_done(struct engine_op *op)
     shard_finish(r->shard, r, op->status);
 }
 
-void manage_delete(struct dispatcher *d, struct request *r)
+/* Other processes may have filled a queue of which we know that it is empty: what decides by the
+ * view asks for it first. */
+
+static void look_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    if (op->status || r->dispatcher->state != DISPATCHER_OPEN)
+        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+    else
+        r->work->looked(r->dispatcher, r);
+}
+
+static void look_first(struct dispatcher *d, struct request *r,
+                       void (*then)(struct dispatcher *d, struct request *r))
+{
+    struct work *w = work_new(d->shard, r);
+    if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW)) {
+        then(d, r);
+        return;
+    }
+    w->looked = then;
+    w->release =
+        (struct engine_op){.verb = ENGINE_COUNT, .queue = d->queue, .done = look_done, .user = r};
+    shard_submit(d->shard, &w->release);
+}
+
+static void delete_now(struct dispatcher *d, struct request *r)
 {
     const struct queue_view *v = &d->queue->view;
     if (!r->force && v->ready + v->scheduled + v->leased + v->dead > 0) {
@@ -295,6 +321,11 @@ void manage_delete(struct dispatcher *d, struct request *r)
     r->op.user = r;
     unlist(d);
     shard_submit(d->shard, &r->op);
+}
+
+void manage_delete(struct dispatcher *d, struct request *r)
+{
+    look_first(d, r, delete_now);
 }
 
 /* Portions: a long job is many small ops, so that others get their turn in between. */
@@ -385,13 +416,13 @@ bool manage_level(struct dispatcher *d, struct request *r, const struct priority
     return true;
 }
 
-void manage_portions(struct dispatcher *d, struct request *r)
+static void begin_portions(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
     int slot;
     if (!manage_level(d, r, &r->priority, "/priority", &slot))
         return;
-    struct work *w = work_new(s, r);
+    struct work *w = r->work;
     const struct queue_view *v = &d->queue->view;
     /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
     w->limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
@@ -409,4 +440,9 @@ void manage_portions(struct dispatcher *d, struct request *r)
         shard_finish(s, r, STATUS_OK);
     else
         next_portion(r);
+}
+
+void manage_portions(struct dispatcher *d, struct request *r)
+{
+    look_first(d, r, begin_portions);
 }

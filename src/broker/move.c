@@ -36,7 +36,7 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
     struct request *r = op->user;
     struct work *w = r->work;
     (void)now;
-    if (message_seq(m) < w->before_seq && filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
+    if (filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
         w->moves[w->item_count++].id = message_identity(m, q->id);
 }
 
@@ -68,10 +68,27 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
     shard_submit(r->shard, &r->work->release);
 }
 
+/* What came later than the first page is not part of it. Only now is it known how far that is: what
+ * other processes put shows in the first answer. */
+static void drop_later(struct request *r)
+{
+    struct work *w = r->work;
+    uint32_t kept = 0;
+    if (w->before_seq == 0)
+        w->before_seq = r->dispatcher->queue->next_seq;
+    for (uint32_t i = 0; i < w->item_count; i++) {
+        if (w->moves[i].id.seq < w->before_seq)
+            w->moves[kept++] = w->moves[i];
+    }
+    w->item_count = kept;
+}
+
 static void listed(struct engine_op *op)
 {
     struct request *r = op->user;
     struct work *w = r->work;
+    if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
+        drop_later(r);
     r->matched += w->item_count;
     w->cursor = op->list.next;
     w->more = op->list.more;
@@ -93,7 +110,21 @@ static void next_page(struct request *r)
     w->item_count = 0;
     list.list.after = w->cursor;
     list.list.limit = PAGE;
+    list.list.slots = w->slots;
+    list.list.slot_count = w->slot_count;
     submit_page(r, list, listed);
+}
+
+/* The one that the filter names, or all: that to which they are moved comes first, so that none is
+ * met again there. */
+static void choose_slots(struct work *w, const struct queue_config *config, int from, int to)
+{
+    w->slots[0] = (uint8_t)(from >= 0 ? from : to);
+    w->slot_count = 1;
+    for (int rank = 0; from < 0 && rank < config->level_count; rank++) {
+        if (config->levels[rank].slot != to)
+            w->slots[w->slot_count++] = config->levels[rank].slot;
+    }
 }
 
 void move_bulk(struct dispatcher *d, struct request *r)
@@ -105,7 +136,8 @@ void move_bulk(struct dispatcher *d, struct request *r)
     struct work *w = work_new(d->shard, r);
     w->moves = mem_alloc(PAGE * sizeof(*w->moves));
     w->slot = from;
-    w->before_seq = d->queue->next_seq;
+    choose_slots(w, &d->queue->config, from, to);
+    w->before_seq = 0;
     w->cursor = (struct list_cursor){0};
     w->asked = d->shard->now;
     r->op.move.slot = (uint8_t)to;

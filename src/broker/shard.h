@@ -29,8 +29,9 @@ struct work {
     struct plan plan;
     struct queue_config config; /* CONFIGURE, and creation by a PUT */
     bool is_new;
-    uint64_t limit; /* portions: how many in all */
-    double credit;  /* … and how many may be done now */
+    void (*looked)(struct dispatcher *d, struct request *r); /* what to do with a fresh view */
+    uint64_t limit;                                          /* portions: how many in all */
+    double credit;                                           /* … and how many may be done now */
     int64_t credited_ms;
     union {
         struct settle_item *items; /* CLAIM: what was leased, to give it back */
@@ -38,7 +39,9 @@ struct work {
         struct count_item *counts; /* POSITION, STATS */
     };
     uint32_t item_count;
-    int slot;                  /* MOVE_BULK: of the filter; -1: any */
+    int slot;                       /* MOVE_BULK: of the filter; -1: any */
+    uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
+    uint32_t slot_count;
     uint64_t before_seq;       /* … what came later is not part of it */
     struct list_cursor cursor; /* … where the next page begins */
     bool more;                 /* … and whether there is one */

@@ -127,7 +127,10 @@ enum engine_verb {
      * says how many, bulk.more whether to ask again. */
     ENGINE_PURGE,
     /* Up to list.limit messages after list.after, in an order of the engine's; list.next continues.
-     * Every message that is neither claimed nor put meanwhile is shown once. */
+     * Every message that is neither claimed, put nor moved meanwhile is shown once.
+     * With list.slots only what is scheduled or ready at these levels is asked for: others may be
+     * shown too, and payloads may be missing. What the caller moves to the first of them meanwhile
+     * is still shown once. */
     ENGINE_LIST,
     /* Dead letters by seq, from list.after.seq + 1 on. */
     ENGINE_DEAD_LIST,
@@ -209,6 +212,8 @@ struct engine_op {
         struct {
             struct list_cursor after;
             uint32_t limit;
+            const uint8_t *slots;    /* LIST */
+            uint32_t slot_count;     /* 0: everything */
             struct list_cursor next; /* out */
             uint32_t found;          /* out */
             bool more;               /* out */

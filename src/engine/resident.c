@@ -354,7 +354,8 @@ static void apply_list(struct resident_queue *rq, struct engine_op *op, struct i
             return;
         op->list.next = (struct list_cursor){.phase = LIST_DEAD};
     }
-    op->list.more = list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
+    op->list.more =
+        op->list.slot_count == 0 && list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
 }
 
 static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)

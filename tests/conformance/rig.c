@@ -19,7 +19,7 @@ static void on_wake(void *ctx, uint32_t shard)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void wait_for_wake(struct rig *r)
+void rig_wait(struct rig *r)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -137,7 +137,7 @@ void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count)
     engine_flush(r->engine);
     while (left > 0) {
         if (engine_poll(r->engine) == 0 && left > 0)
-            wait_for_wake(r);
+            rig_wait(r);
     }
     assert(r->engine->in_flight == 0);
 }

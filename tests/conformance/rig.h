@@ -36,6 +36,7 @@ bool rig_durable(const struct rig *r);
  * rig's. */
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count);
 void rig_run_one(struct rig *r, struct engine_op *op);
+void rig_wait(struct rig *r); /* until the engine asks for attention */
 
 /* Sweeps, `max` messages at a time, until nothing is due at the present time. */
 void rig_sweep(struct rig *r, uint32_t max);

@@ -326,9 +326,87 @@ static void what_stands_before_a_place_is_counted(void **state)
     assert_int_equal(count_before(Q, 1, INT64_MAX, UINT64_MAX).before, 4);
 }
 
+#define PAGES 40 /* messages of a walk by pages of three */
+
+static uint32_t times_met[PAGES + 1];
+static struct message_id met[3];
+static uint32_t met_count;
+
+static void meet(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                 struct instant now)
+{
+    (void)op, (void)now;
+    if (!message_pending(m))
+        return;
+    times_met[message_seq(m)]++;
+    met[met_count++] = message_identity(m, q->id);
+}
+
+/* Lists the waiting messages of these levels, and moves what it meets to the first of them. */
+static void walk(const int *ranks, uint32_t count, bool moves)
+{
+    uint8_t slots[4];
+    for (uint32_t i = 0; i < count; i++)
+        slots[i] = (uint8_t)slot_of(Q, ranks[i]);
+    memset(times_met, 0, sizeof(times_met));
+    struct list_cursor at = {0};
+    for (bool more = true; more;) {
+        struct engine_op op = {.verb = ENGINE_LIST, .queue = queue(Q), .visit = meet};
+        op.list.after = at;
+        op.list.limit = 3;
+        op.list.slots = slots;
+        op.list.slot_count = count;
+        met_count = 0;
+        rig_run_one(&d.rig, &op);
+        assert_int_equal(op.status, STATUS_OK);
+        at = op.list.next;
+        more = op.list.more;
+        if (moves && met_count > 0)
+            move_many(Q, met, met_count, ranks[0]);
+    }
+}
+
+static void fill_for_walks(void)
+{
+    make();
+    for (int i = 0; i < PAGES; i++)
+        put_spec(Q, (struct spec){.payload = "x", .rank = i % 4, .delay_ms = i % 5 ? 0 : 3600000});
+}
+
+static void who_moves_what_it_lists_meets_each_message_once(void **state)
+{
+    (void)state;
+    static const int orders[][4] = {{3, 0, 1, 2}, {0, 1, 2, 3}, {2, 0, 1, 3}, {2, 0, 1, 3}};
+    fill_for_walks();
+    assert_int_equal(claim(Q, 4), 4);
+    uint64_t waiting = view(Q)->ready + view(Q)->scheduled;
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        uint64_t sum = 0;
+        walk(orders[i], 4, true);
+        for (int seq = 1; seq <= PAGES; seq++) {
+            assert_in_range(times_met[seq], 0, 1);
+            sum += times_met[seq];
+        }
+        const struct lane_view *to = lane(orders[i][0]);
+        assert_int_equal(sum, waiting);
+        assert_int_equal(to->ready + to->scheduled, waiting);
+    }
+}
+
+static void a_listing_of_one_level_leaves_none_of_it_out(void **state)
+{
+    (void)state;
+    fill_for_walks();
+    walk((int[]){2}, 1, false);
+    for (int seq = 1; seq <= PAGES; seq++)
+        assert_true(times_met[seq] == 1 || ((seq - 1) % 4 != 2 && times_met[seq] == 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_moves_what_it_lists_meets_each_message_once),
+        cmocka_unit_test(a_listing_of_one_level_leaves_none_of_it_out),
         cmocka_unit_test(a_moved_message_keeps_its_age_and_its_place),
         cmocka_unit_test(a_moved_head_is_the_next_claim),
         cmocka_unit_test(a_level_can_go_down_too),

@@ -1,13 +1,14 @@
 """The postgres engine as a user meets it: several servers on one database, SQL beside HTTP, and a
 database that dies, restarts, or is newer than the server."""
 
+import subprocess
 import threading
 
 import psycopg2
 import pytest
 
 import database
-from server import Server
+from server import TRIAGED, Server, environment
 from test_waiting import claim_bytes, payloads, until_waiting
 from wire import Connection, until
 
@@ -68,6 +69,45 @@ def test_configuration_reaches_every_server(two):
     until(lambda: there.client().get("/v1/queues/q").status == 404)
 
 
+def test_a_change_of_many_is_for_what_others_enqueued_too(two):
+    here, there = two
+    here.queue("q").configure()
+    assert there.client().get("/v1/queues/q").status == 200
+    for number in range(1, 4):
+        here.queue("q").put("x", priority=1)
+        answer = there.client().post("/v1/queues/q/messages/priority",
+                                     {"filter": {"priority": 1}, "priority": 9})
+        assert answer.json == {"matched": 1, "changed": 1}
+        assert here.queue("q").stats()["depth_by_priority"]["9"] == number
+
+
+def test_what_one_server_is_asked_it_does_to_what_the_others_put_there(two):
+    """Although nothing told it that there is anything."""
+    here, there = two[0].queue("q"), two[1].queue("q")
+    here.configure(max_attempts=1)
+    assert there.client.get(there.path).status == 200
+    here.put("purged")
+    assert there.post("purge")["purged"] == 1
+    here.put("dead")
+    here.nack(here.take_one())
+    assert there.post("dead/redrive")["redriven"] == 1
+    here.nack(here.take_one())
+    assert there.client.delete(there.path).refusal == (409, "queue-not-empty")
+    assert there.post("dead/purge")["purged"] == 1
+    here.put("kept")
+    assert there.client.delete(there.path).refusal == (409, "queue-not-empty")
+    assert [m["payload"] for m in here.take()] == ["kept"]
+
+
+def test_depths_show_on_servers_that_do_not_use_the_queue(two):
+    here, there = two
+    here.queue("q").configure()
+    assert there.client().get("/v1/queues/q").status == 200
+    here.queue("q").put("x")
+    until(lambda: there.metrics().get('triage_queue_ready{queue="q"}') == 1)
+    assert there.client().get("/v1/queues")["queues"][0]["ready"] == 1
+
+
 def test_shares_hold_over_two_servers_together(two):
     here, there = two
     queue = here.queue("q")
@@ -110,6 +150,23 @@ def test_an_enqueue_that_rolls_back_never_existed(start):
         consumer.close()
 
 
+def test_what_sql_types_cannot_hold_does_not_stop_a_consumer(start):
+    """A zero byte in text, and JSON that is none to PostgreSQL, come as something that it can."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.put("a\0b", dedup_key="k\0", metadata={"zero": "\0"})
+    assert queue.client.request("POST", queue.path + "/messages",
+                                b'{"payload": 1, "metadata": {"n": 1e999999}}').status == 201
+    with sql(server) as s:
+        for select in ("SELECT payload, payload_bytes, metadata FROM triage.messages"
+                       " ORDER BY message_id", "SELECT * FROM (SELECT payload, payload_bytes,"
+                       " metadata FROM triage.claim('q', 10)) m"):
+            (text, raw, zero), (number, _, far) = s.rows(select)
+            assert (text, bytes(raw), zero) == (None, b"a\0b", '{"zero": "\\u0000"}')
+            assert (number, far) == ("1", '{"n": 1e999999}')
+        assert s.one("SELECT dedup_key FROM triage.messages WHERE payload IS NULL") == "k\\000"
+
+
 def test_a_killed_server_leaves_its_messages_to_the_other(two):
     here, there = two
     queue = here.queue("q")
@@ -119,7 +176,9 @@ def test_a_killed_server_leaves_its_messages_to_the_other(two):
     here.kill()
     other, got = there.queue("q"), set()
     while len(got) < len(ids):
-        for message in other.take(max=100, wait_seconds=20):
+        batch = other.take(max=100, wait_seconds=20)
+        assert batch, "the leases of the killed one did not end"
+        for message in batch:
             assert other.ack(message).status == 204
             got.add(message["message_id"])
     assert got == set(ids)
@@ -146,10 +205,15 @@ def test_a_database_that_is_restarted_is_found_again(own_database, start):
     assert refused.refusal == (503, "engine-unavailable") and "retry-after" in refused.headers
     assert until(lambda: server.client().get("/readyz").status == 503)
     assert queue.claim(wait_seconds=0.1).status == 503  # and not: there is nothing
+    assert queue.client.post(queue.path + "/purge").status == 503
+    assert "change" in refused["detail"] and "/readyz" in refused["detail"]
+    assert "change" not in queue.client.get(queue.path + "/stats")["detail"]
+    assert server.metrics()["triage_engine_up"] == 0
     own_database.start()
     answer = until(lambda: (a := queue.enqueue("after")).status == 201 and a)
     stored.append(answer["message_id"])
     assert set(stored) <= {message["message_id"] for message in queue.take(max=10)}
+    assert until(lambda: server.metrics()["triage_engine_up"]) == 1
     other.put("those who waited go on")
     assert payloads(waiting.answer()) == ["those who waited go on"]
     waiting.close()
@@ -220,6 +284,74 @@ def test_notifications_may_go_past_the_pooler(pooler, start):
         assert s.row("SELECT current_setting('synchronous_commit'), "
                      "current_setting('lock_timeout')") == ("on", "0")
     assert not here.log.find(DEAF) and not there.log.find(DEAF)
+
+
+GRANTS = """GRANT USAGE ON SCHEMA triage TO limited;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA triage TO limited;
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA triage TO limited"""
+
+
+def test_a_role_that_owns_nothing_can_serve(own_database, start, tmp_path):
+    """With what docs/engines.md says that it needs; without it the server says where to look."""
+    owner = own_database.conninfo("triage")
+    limited = owner.replace("user=postgres", "user=limited")
+    with database.Session(own_database.connect("triage")) as s:
+        s.run("CREATE ROLE limited LOGIN")
+        status, log = Server(tmp_path, engine="postgres", postgres=limited).start_refused()
+        assert status == 1 and "permission denied" in log and "triaged migrate" in log
+        start(engine="postgres", postgres=owner).stop()
+        status, log = Server(tmp_path, engine="postgres", postgres=limited).start_refused()
+        assert status == 1 and "permission denied" in log and "docs/engines.md" in log
+        s.run(GRANTS)
+    server = start(engine="postgres", postgres=limited)
+    queue = server.queue("q")
+    queue.configure(max_attempts=1, dedup={"scope": "live"}, history_seconds=60)
+    queue.put("x" * 5000, dedup_key="k")
+    queue.put("later", delay_seconds=0.1)
+    queue.nack(queue.take_one())
+    assert queue.post("dead/redrive")["redriven"] == 1
+    for _ in range(2):
+        assert queue.ack(queue.take_one(wait_seconds=20)).status == 204
+    until(lambda: server.metrics().get("triage_engine_table_looks_total"))
+    assert server.client().delete("/v1/queues/q").status == 204
+    assert not server.log.find("level=(warn|error)"), server.log
+
+
+@pytest.mark.parametrize("settings, words", [
+    ("host=/nowhere dbname=x", "--postgres"), ("host={0} dbname=absent user=postgres", "createdb"),
+    ("hots={0}", "invalid connection option"), ("", "--postgres"),
+])
+def test_who_cannot_start_is_told_what_to_do(tmp_path, settings, words):
+    conninfo = settings.format(database.shared().folder)
+    refused = Server(tmp_path, engine="postgres", postgres=conninfo)
+    refused.env = {"PGHOST": "/nowhere"}  # no database of this machine's, whoever runs the test
+    status, log = refused.start_refused()
+    assert status == 1 and words in log
+
+
+def test_a_standby_is_refused(own_database, tmp_path):
+    standby = database.Postgres(source=own_database).start()
+    try:
+        status, log = Server(tmp_path, engine="postgres",
+                             postgres=standby.conninfo("triage")).start_refused()
+        assert status == 1 and "read-only" in log and "name the primary" in log
+    finally:
+        standby.end()
+
+
+def test_migrate_is_for_the_engine_that_is_named(tmp_path):
+    run = [TRIAGED, "migrate", "--postgres", database.fresh()]
+    wrong = subprocess.run(run, env=environment(), stderr=subprocess.PIPE, text=True)
+    assert wrong.returncode == 2 and "--engine postgres" in wrong.stderr
+    both = [subprocess.Popen(run + ["--engine", "postgres"], env=environment(), text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
+    for process in both:
+        assert "the schema is at version" in process.communicate()[0] and process.returncode == 0
+
+
+def test_a_database_without_its_engine_is_not_used_in_silence(start):
+    server = start(engine="memory", postgres="host=/nowhere")
+    assert server.log.find('level=warn msg="the database is not used" engine=memory')
 
 
 def test_a_newer_database_is_refused_by_name(start, tmp_path):

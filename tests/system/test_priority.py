@@ -140,6 +140,15 @@ def test_a_filter_says_which(queue, filter, count):
     assert again is None or many(queue, filter=filter, priority=9).json == again
 
 
+@pytest.mark.parametrize("to", [9, 5, 0])
+def test_each_is_counted_once_wherever_it_goes(queue, to):
+    """Also by who finds it again at its new level while the rest is still being looked for."""
+    queue.put_all([{"payload": "x", "priority": n % 10} for n in range(2000)])
+    queue.put_all([{"payload": "x", "priority": n % 10, "delay_seconds": 3600} for n in range(20)])
+    assert many(queue, filter={}, priority=to).json == {"matched": 2020, "changed": 1818}
+    assert many(queue, filter={"priority": to}, priority=7, dry_run=True)["matched"] == 2020
+
+
 def test_many_thousand_are_changed_and_nothing_is_lost(queue):
     queue.put_all([{"payload": str(n), "priority": n % 4} for n in range(5000)])
     assert many(queue, filter={"priority": 0}, priority=7).json == {

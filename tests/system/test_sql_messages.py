@@ -2,9 +2,11 @@
 handled without a receipt."""
 
 import collections
+import json
 import threading
 
 import psycopg2
+import pytest
 
 
 # Enqueueing and claiming
@@ -171,6 +173,62 @@ def test_escalation_takes_effect_at_once_keeps_the_age_and_is_recorded(q):
     assert (m["message_id"], m["level"]) == (urgent, "9")
     assert q.refusal("SELECT triage.escalate(%s, '1')", urgent) == ("TR409", "not-pending")
     assert q.refusal("SELECT triage.escalate(%s, '77')", late) == ("TR422", "unknown-priority")
+
+
+@pytest.mark.parametrize("filter, count", [
+    ({}, 10), ({"priority": 0}, 4), ({"priority": "1"}, 3), ({"metadata": {"tenant": "acme"}}, 5),
+    ({"priority": 0, "metadata": {"tenant": "acme"}}, 2), ({"metadata": {"n": 3.0}}, 1),
+    ({"metadata": {"n": "3"}}, 0), ({"metadata": {"tenant": "acme", "n": 4}}, 0),
+    ({"metadata": {"list": [1]}}, 0), ({"metadata": {"list": [1, 2]}}, 10), ({"metadata": {}}, 10),
+    ({"older_than_seconds": 3600}, 0), ({"older_than_seconds": 0}, 10),
+    ({"priority": None, "older_than_seconds": None, "metadata": None}, 10),
+])
+def test_many_are_escalated_by_a_filter(q, filter, count):
+    """As the HTTP interface does it: tests/system/test_priority.py."""
+    for n in range(10):
+        q.put(str(n), priority=str(n % 3), delay="1 hour" if n % 4 == 3 else None, metadata=json.dumps(
+            {"tenant": "acme" if n % 2 else "other", "n": n, "list": [1, 2]}))
+    call = ("SELECT matched, changed FROM triage.escalate_many(%s, '9', %s, 'ops', 'vip',"
+            " dry_run => %s)")
+    assert q.row(call, q.queue, json.dumps(filter), True) == (count, 0)
+    assert q.stats()["depth_by_priority"]["9"] == 0
+    assert q.row(call, q.queue, json.dumps(filter), False) == (count, count)
+    assert q.rows("SELECT DISTINCT priority, escalated_by, escalated_why FROM triage.messages"
+                  " WHERE queue_name = %s AND escalated_at IS NOT NULL", q.queue) == (
+                      [("9", "ops", "vip")] if count else [])
+
+
+@pytest.mark.parametrize("to", ["9", "5", "0"])
+def test_thousands_are_escalated_once_and_keep_their_age(q, to):
+    for priority in ("9", "5", "0"):
+        q.run("SELECT triage.enqueue_many(%s, %s, %s)", q.queue,
+              [f"{priority}-{n}" for n in range(1500)], priority)
+    q.run("SELECT triage.enqueue(%s, 'later'::text, delay => '1 hour')", q.queue)
+    assert q.row("SELECT * FROM triage.escalate_many(%s, %s)", q.queue, to) == (
+        4501, 3000 + (to != "5"))
+    q.count_up()
+    got = [payload for _ in range(45) for payload in q.payloads(100)]
+    assert got == [f"{priority}-{n}" for priority in ("9", "5", "0") for n in range(1500)]
+
+
+def test_who_rolls_back_escalated_none(q):
+    q.put(priority="1")
+    q.run("BEGIN")
+    assert q.row("SELECT * FROM triage.escalate_many(%s, '9')", q.queue) == (1, 1)
+    q.run("ROLLBACK")
+    assert q.stats()["depth_by_priority"]["1"] == 1
+
+
+@pytest.mark.parametrize("filter, name", [
+    ({"prio": 1}, "unknown-field"), ([], "invalid-field"), ({"priority": 99}, "unknown-priority"),
+    ({"metadata": 1}, "invalid-field"), ({"older_than_seconds": -1}, "invalid-field"),
+    ({"older_than_seconds": "x"}, "invalid-field"),
+])
+def test_a_filter_that_makes_no_sense_is_refused(q, filter, name):
+    call = "SELECT triage.escalate_many(%s, %s, %s)"
+    assert q.refusal(call, q.queue, "9", json.dumps(filter)) == ("TR422", name)
+    assert q.refusal(call, q.queue, "77", "{}") == ("TR422", "unknown-priority")
+    assert q.refusal(call, q.queue, None, "{}") == ("TR422", "invalid-field")
 
 
 def test_cancel_takes_only_what_waits(q):

@@ -38,8 +38,9 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
 {
     struct queue *q = &lq->rq->core;
     if (op->list.after.phase < LIST_TAIL) {
-        guests_stage_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0,
-                          op->list.limit + 1);
+        if (op->list.slot_count == 0)
+            guests_stage_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0,
+                              op->list.limit + 1);
         resident_apply(&lq->local->r, op, now);
         if (op->list.more)
             return;

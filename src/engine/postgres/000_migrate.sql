@@ -9,13 +9,14 @@ BEGIN
         RAISE EXCEPTION 'triage needs a database with the encoding UTF8, this one has %',
             getdatabaseencoding();
     END IF;
-    -- Asked first, so that a role that may not create schemas can still use one made for it.
+    -- Asked first, so that a role that may not create anything can still use what was made for it.
     IF to_regnamespace('triage') IS NULL THEN
         CREATE SCHEMA triage;
     END IF;
+    IF to_regclass('triage.version') IS NULL THEN
+        CREATE TABLE triage.version (
+            step int PRIMARY KEY,
+            applied_at timestamptz NOT NULL DEFAULT now()
+        );
+    END IF;
 END $$;
-
-CREATE TABLE IF NOT EXISTS triage.version (
-    step int PRIMARY KEY,
-    applied_at timestamptz NOT NULL DEFAULT now()
-);

@@ -21,6 +21,20 @@ CREATE FUNCTION triage.from_ms(ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN timestamptz 'epoch' + ms * interval '1 millisecond';
 
+-- What came over HTTP may hold what PostgreSQL's types do not: text a zero byte, and jsonb a \u0000
+-- or a number beyond all bounds. Nobody who reads or claims may fail because of that.
+CREATE FUNCTION triage.text_of(p_bytes bytea) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN position('\x00'::bytea IN p_bytes) = 0 THEN convert_from(p_bytes, 'UTF8') END;
+
+CREATE FUNCTION triage.json_of(p_text text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN p_text::jsonb;
+EXCEPTION WHEN untranslatable_character OR numeric_value_out_of_range THEN
+    RETURN to_jsonb(p_text);
+END $$;
+
 CREATE FUNCTION triage.block_format(block bigint) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN substr('0123456789abcdefghjkmnpqrstvwxyz', ((block >> 35) & 31)::int + 1, 1)

@@ -42,11 +42,54 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION triage.without_body(m triage.everything) RETURNS triage.everything
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    m.payload := NULL;
+    RETURN m;
+END $$;
+
+-- The pages of engine_list() with p_slots.
+CREATE FUNCTION triage.list_pending(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
+                                    p_seq bigint, p_limit int, p_slots smallint[])
+RETURNS TABLE (phase int, message triage.everything)
+LANGUAGE plpgsql STABLE ROWS 100 AS $$
+DECLARE
+    after_ms bigint := CASE WHEN p_slot < 0 THEN -140737488355328 ELSE p_ready_ms END;
+    after_seq bigint := p_seq;
+    found int := 0;
+    more int;
+BEGIN
+    IF p_phase = 0 THEN
+        FOR lane IN coalesce(array_position(p_slots, p_slot), 1)..cardinality(p_slots) LOOP
+            RETURN QUERY
+            SELECT 0, triage.without_body(m) FROM triage.everything m
+            WHERE m.state = 'ready' AND m.queue = p_queue AND m.slot = p_slots[lane]
+                AND (m.ready_ms, m.seq) > (after_ms, after_seq)
+            ORDER BY m.ready_ms, m.seq LIMIT p_limit - found;
+            GET DIAGNOSTICS more = ROW_COUNT;
+            found := found + more;
+            IF found >= p_limit THEN
+                RETURN;
+            END IF;
+            after_ms := -140737488355328;
+            after_seq := 0;
+        END LOOP;
+    END IF;
+    RETURN QUERY
+    SELECT 1, triage.without_body(m) FROM triage.everything m
+    WHERE m.state = 'scheduled' AND m.queue = p_queue AND m.slot = ANY (p_slots)
+        AND m.seq > CASE WHEN p_phase = 1 THEN p_seq ELSE 0 END
+    ORDER BY m.seq LIMIT p_limit - found;
+END $$;
+
 -- A page of a queue's messages: ready (phase 0, by place), scheduled (1), leased (2), kept as
 -- history (3), dead (4; each by seq). Starts behind the given place, which is the last row's of the
--- page before: its phase, slot, ready_ms, seq.
+-- page before: its phase, slot, ready_ms, seq; at first the slot is -1. With p_slots only ready and
+-- scheduled ones of these, lane by lane in this order, and without their payloads: what somebody
+-- moves to the first lane on the way is not met again.
 CREATE FUNCTION triage.engine_list(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
-                                   p_seq bigint, p_limit int)
+                                   p_seq bigint, p_limit int, p_slots smallint[] DEFAULT NULL)
 RETURNS TABLE (phase int, message triage.everything)
 LANGUAGE plpgsql STABLE ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -56,6 +99,11 @@ DECLARE
     found int := 0;
     more int;
 BEGIN
+    IF p_slots IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM triage.list_pending(p_queue, p_phase, p_slot, p_ready_ms, p_seq,
+                                                       p_limit, p_slots);
+        RETURN;
+    END IF;
     FOR at IN p_phase..4 LOOP
         IF at = 0 THEN
             RETURN QUERY

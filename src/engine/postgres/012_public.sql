@@ -152,7 +152,7 @@ BEGIN
             found := found + 1;
             message_id := triage.id_format(q.id, d.born_slot, d.born_ms, d.seq);
             receipt_handle := triage.receipt_format(d.receipt);
-            payload := CASE WHEN d.kind < 2 THEN convert_from(d.payload, 'UTF8') END;
+            payload := CASE WHEN d.kind < 2 THEN triage.text_of(d.payload) END;
             payload_bytes := d.payload;
             SELECT triage.priority_of(l), l.name INTO priority, level
             FROM triage.level l WHERE l.queue = q.id AND l.slot = d.slot;
@@ -161,7 +161,7 @@ BEGIN
             attempt := d.attempts;
             enqueued_at := triage.from_ms(d.enqueued_ms);
             visible_at := triage.from_ms(d.until_ms);
-            metadata := d.metadata::jsonb;
+            metadata := triage.json_of(d.metadata);
             RETURN NEXT;
         END LOOP;
         -- What gave less than was planned has no more for us: others hold it, or a limit does.
@@ -294,6 +294,87 @@ BEGIN
     FROM triage.engine_move((id.q).id, (id.q).version, ARRAY[id.seq], ARRAY[id.slot],
                             ARRAY[id.ready_ms], l.slot, left(actor, 128), left(reason, 1024)) m;
     PERFORM triage.expect(moved, message_id);
+END $$;
+
+-- The level that a filter of escalate_many() names, or NULL; and the refusal of one that makes no
+-- sense.
+CREATE FUNCTION triage.filter_level(q triage.queue, p_filter jsonb) RETURNS smallint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    unknown text := (SELECT min(k) FROM jsonb_object_keys(CASE jsonb_typeof(p_filter)
+        WHEN 'object' THEN p_filter ELSE '{"": 0}' END) k
+        WHERE k NOT IN ('priority', 'older_than_seconds', 'metadata'));
+BEGIN
+    IF jsonb_typeof(p_filter) <> 'object' THEN
+        PERFORM triage.refuse(422, 'invalid-field', 'filter is an object');
+    ELSIF unknown IS NOT NULL THEN
+        PERFORM triage.refuse(422, 'unknown-field', format('a filter has no %s', unknown));
+    ELSIF jsonb_typeof(p_filter->'older_than_seconds') NOT IN ('null', 'number')
+        OR (p_filter->>'older_than_seconds')::numeric < 0 THEN
+        PERFORM triage.refuse(422, 'invalid-field', 'older_than_seconds is a number, 0 or more');
+    ELSIF jsonb_typeof(p_filter->'metadata') NOT IN ('null', 'object') THEN
+        PERFORM triage.refuse(422, 'invalid-field', 'metadata is an object');
+    ELSIF p_filter->>'priority' IS NOT NULL THEN
+        RETURN (triage.level_named(q, p_filter->>'priority')).slot;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Every member that is asked for is there with the same value.
+CREATE FUNCTION triage.has_members(p_metadata text, p_wanted jsonb) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    have jsonb := coalesce(triage.json_of(p_metadata), '{}');
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM jsonb_each(p_wanted) w WHERE have->w.key IS DISTINCT FROM w.value);
+END $$;
+
+-- Another priority for all scheduled and ready messages of a queue that the filter matches: its
+-- shape is that of the HTTP interface. A dry run only counts them.
+CREATE FUNCTION triage.escalate_many(queue text, priority text, filter jsonb DEFAULT '{}',
+    actor text DEFAULT NULL, reason text DEFAULT NULL, dry_run boolean DEFAULT false,
+    OUT matched bigint, OUT changed bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
+DECLARE
+    q triage.queue := triage.queue_named(escalate_many.queue);
+    goal smallint := (triage.level_named(q, escalate_many.priority)).slot;
+    named smallint := triage.filter_level(q, filter);
+    -- The goal comes first: what is moved there is not met again.
+    slots smallint[] := CASE WHEN named IS NULL THEN goal || ARRAY(
+        SELECT l.slot FROM triage.level l WHERE l.queue = q.id AND l.slot <> goal)
+        ELSE ARRAY[named] END;
+    wanted jsonb := nullif(filter->'metadata', 'null');
+    enqueued_by bigint := triage.now_ms()
+        - coalesce(((filter->>'older_than_seconds')::numeric * 1000)::bigint, -140737488355328);
+    before bigint := (SELECT n.last_value + n.is_called::int FROM triage.seq n);
+    page record;
+BEGIN
+    IF escalate_many.priority IS NULL THEN
+        PERFORM triage.refuse(422, 'invalid-field', 'priority is required');
+    END IF;
+    matched := 0;
+    changed := 0;
+    SELECT 0 AS phase, -1::smallint AS slot, 0::bigint AS ready_ms, 0::bigint AS seq INTO page;
+    LOOP
+        WITH listed AS MATERIALIZED (
+            SELECT l.phase, (l.m).*, l.at, (l.m).seq < before AND (l.m).enqueued_ms <= enqueued_by
+                AND (wanted IS NULL OR triage.has_members((l.m).metadata, wanted)) AS fits
+            FROM triage.engine_list(q.id, page.phase, page.slot, page.ready_ms, page.seq, 1000,
+                                    slots) WITH ORDINALITY l (phase, m, at)),
+        fit AS (
+            SELECT count(*) AS found, array_agg(l.seq) AS seqs, array_agg(l.born_slot) AS born_slots,
+                array_agg(l.born_ms) AS born_ms
+            FROM listed l WHERE l.fits)
+        SELECT l.phase, l.slot, l.ready_ms, l.seq, f.found, f.seqs, f.born_slots, f.born_ms INTO page
+        FROM listed l, fit f ORDER BY l.at DESC LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        matched := matched + page.found;
+        IF page.found > 0 AND NOT dry_run THEN
+            changed := changed + (
+                SELECT count(*) FROM triage.engine_move(q.id, q.version, page.seqs, page.born_slots,
+                    page.born_ms, goal, left(actor, 128), left(reason, 1024)) m WHERE m.changed);
+        END IF;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION triage.cancel(message_id text) RETURNS void

@@ -4,16 +4,15 @@
 CREATE VIEW triage.messages AS
     SELECT triage.id_format(e.queue, e.born_slot, e.born_ms, e.seq) AS message_id,
         q.name AS queue_name,
-        CASE WHEN e.kind < 2 THEN convert_from(coalesce(e.payload, b.payload), 'UTF8') END
-            AS payload,
+        CASE WHEN e.kind < 2 THEN triage.text_of(coalesce(e.payload, b.payload)) END AS payload,
         coalesce(e.payload, b.payload) AS payload_bytes,
         triage.priority_of(l) AS priority, l.name AS level, e.state AS status, e.attempts,
         q.max_attempts, triage.from_ms(e.ready_ms) AS scheduled_at,
         triage.from_ms(e.until_ms) AS locked_until, triage.from_ms(e.enqueued_ms) AS enqueued_at,
         triage.from_ms(e.expire_ms) AS expires_at, triage.from_ms(e.ended_ms) AS ended_at,
         triage.from_ms(e.escalated_ms) AS escalated_at, e.escalated_by, e.escalated_why,
-        e.reason AS last_failure, e.metadata::jsonb AS metadata,
-        convert_from(e.dedup_key, 'UTF8') AS dedup_key
+        e.reason AS last_failure, triage.json_of(e.metadata) AS metadata,
+        coalesce(triage.text_of(e.dedup_key), encode(e.dedup_key, 'escape')) AS dedup_key
     FROM triage.everything e
         JOIN triage.queue q ON q.id = e.queue AND NOT q.deleted
         LEFT JOIN triage.level l ON l.queue = e.queue AND l.slot = e.slot

@@ -261,13 +261,21 @@ static void build_list(struct call *c, const struct engine_op *op)
     enum { PHASE_DEAD = 4 };
     bool dead = op->verb == ENGINE_DEAD_LIST;
     bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6)";
+    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6,$7)";
     param_int(p, WIRE_INT4, c->queue->face.id);
     param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
     param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
     param_int(p, WIRE_INT8, after->ready_ms);
     param_int(p, WIRE_INT8, (int64_t)after->seq);
     param_int(p, WIRE_INT4, op->list.limit + 1); /* one more tells whether there is more */
+    if (op->list.slot_count == 0) {
+        param_null(p, WIRE_INT2_ARRAY);
+        return;
+    }
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < op->list.slot_count; i++)
+        element_int(p, WIRE_INT2, op->list.slots[i]);
+    param_array_end(p);
 }
 
 static void build_queue_set(struct call *c, const struct engine_op *op)

@@ -219,14 +219,22 @@ static void add_waits(struct pg *pg, struct job *job)
     job->writes = true;
 }
 
-/* A sweep also looks at queues with news, at those that something was done to, and, in case news
- * got lost, at those where somebody waits. One that news alone asked for does nothing else. */
+#define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics, alerts and lists */
+#define LOOK_MAX 20   /* of these in one sweep */
+
+/* A sweep also looks at queues with news, at those that something was done to, at some that only
+ * others use, and, in case news got lost, at those where somebody waits. One that news alone asked
+ * for does nothing else. */
 static void add_news(struct pg *pg, struct job *job)
 {
     size_t at = 0;
+    uint32_t old = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         q->told = q->told || q->face.waiting > 0;
-        if ((!q->told && !q->behind) || q->face.gone)
+        bool look = q->told || q->behind;
+        if (!look && job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS)
+            look = old++ < LOOK_MAX;
+        if (!look || q->face.gone)
             continue;
         list_queue(pg, q);
         q->viewed = true;

@@ -456,13 +456,39 @@ static enum status load(struct pg *pg, struct buf *error)
     return status;
 }
 
+/* What to do about it, for whoever starts a server. */
+static void advise(struct buf *error)
+{
+    static const struct {
+        const char *said, *advice;
+    } known[] = {
+        {"session is read-only",
+         "it is a standby, or read-only by default: name the primary, or all "
+         "hosts of which one is it"},
+        {"no password supplied", "give one in the connection string, PGPASSWORD or ~/.pgpass"},
+        {"permission denied for",
+         "the role has to own the schema triage, or be given what "
+         "docs/engines.md lists once triaged migrate has run as the owner"},
+        {"Is the server running", "--postgres 'host=db1 dbname=triage' would say where it is"},
+        {"database \"", "create it with createdb"},
+    };
+    while (error->len > 0 && error->data[error->len - 1] == '\n')
+        error->len--;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strstr(buf_cstr(error), known[i].said)) {
+            buf_printf(error, " (%s)", known[i].advice);
+            return;
+        }
+    }
+}
+
 static enum status prepare(struct pg_shared *shared, struct buf *error)
 {
     PGconn *conn = link_connect(shared->conninfo, error);
-    if (!conn)
-        return STATUS_ENGINE_UNAVAILABLE;
-    enum status status = schema_install(conn, error);
+    enum status status = conn ? schema_install(conn, error) : STATUS_ENGINE_UNAVAILABLE;
     PQfinish(conn);
+    if (status)
+        advise(error);
     return status;
 }
 

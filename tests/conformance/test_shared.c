@@ -1,0 +1,200 @@
+/* What an engine has to do because others work on the same queues. A session of SQL is the others:
+ * what it does, and when, is up to the test. Needs a database: see tools/run-tests. */
+#include "base/mem.h"
+#include "conformance/driver.h"
+
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <string.h>
+
+#define Q "shared"
+
+static PGconn *others;
+
+/* One value, as text; borrowed until the next. */
+static const char *sql(const char *text)
+{
+    static char value[64];
+    PGresult *r = PQexec(others, text);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        fail_msg("%s: %s", text, PQerrorMessage(others));
+    snprintf(value, sizeof(value), "%s", PQntuples(r) > 0 ? PQgetvalue(r, 0, 0) : "");
+    PQclear(r);
+    return value;
+}
+
+static void make(void)
+{
+    struct queue_config c = rig_config(2);
+    c.max_depth = 1000; /* whoever puts waits for who has the turn to count */
+    make_queue(Q, &c);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    d.variant = "postgres";
+    d.restarts_always = d.checks = false;
+    d.shown_count = d.steps = 0;
+    rig_init(&d.rig, "postgres", DURABILITY_OS, 0);
+    others = PQconnectdb(d.rig.options.postgres);
+    make();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    PQfinish(others);
+    rig_fini(&d.rig);
+    return 0;
+}
+
+/* Groups that are under way side by side */
+
+static void count_done(struct engine_op *op)
+{
+    ++*(uint32_t *)op->user;
+}
+
+static void ignore(struct engine_op *op, const struct engine_queue *q, const struct message *m,
+                   struct instant now)
+{
+    (void)op, (void)q, (void)m, (void)now;
+}
+
+/* A group of its own. */
+static void begin(struct engine_op *op, uint32_t *done)
+{
+    op->queue = queue(Q);
+    op->done = count_done;
+    op->visit = ignore;
+    op->user = done;
+    engine_submit(d.rig.engine, op, d.rig.now);
+    engine_flush(d.rig.engine);
+}
+
+static struct engine_op a_claim(struct plan *plan)
+{
+    *plan = plan_from(Q, 0, 1);
+    return (struct engine_op){.verb = ENGINE_CLAIM, .claim = {.plan = plan, .lease_ms = -1}};
+}
+
+/* The put is answered first, and the claim, which saw none of it, behind it: that there was nothing
+ * to claim does not mean that there is nothing. Each group asks for attention once. */
+static void a_claim_that_found_nothing_does_not_hide_what_came_meanwhile(void **state)
+{
+    (void)state;
+    struct put_item item = {.draft = {.body = mem_alloc(1),
+                                      .payload_len = 1,
+                                      .ready_ms = READY_NOW,
+                                      .ttl_ms = TTL_DEFAULT,
+                                      .priority = {.kind = PRIORITY_NUMBER, .number = 0}}};
+    *item.draft.body = 'x';
+    struct engine_op put_op = {.verb = ENGINE_PUT, .put = {.items = &item, .count = 1}};
+    struct plan first_plan, plan;
+    uint32_t done = 0;
+    rig_reopen(&d.rig);
+    struct engine_op first = a_claim(&first_plan), claim_op = a_claim(&plan);
+    begin(&first, &done); /* now it knows the queue */
+    rig_wait(&d.rig);
+    assert_int_equal(engine_poll(d.rig.engine), 1);
+    sql("SELECT pg_advisory_lock(7422, id) FROM triage.queue WHERE name = '" Q "'");
+    begin(&put_op, &done);
+    begin(&claim_op, &done);
+    rig_wait(&d.rig);
+    sql("SELECT pg_advisory_unlock_all()");
+    rig_wait(&d.rig);
+    assert_int_equal(engine_poll(d.rig.engine), 2);
+    assert_int_equal(done, 3);
+    assert_int_equal(item.status, STATUS_OK);
+    assert_int_equal(claim_op.claim.found, 0);
+    assert_int_equal(view(Q)->ready, 1);
+}
+
+/* What others configured */
+
+static void what_others_configured_counts_from_the_next_op_on(void **state)
+{
+    (void)state;
+    uint32_t version = queue(Q)->version;
+    sql("SELECT triage.configure('" Q "', '{\"levels\": [{\"name\": \"new\", \"number\": 7},"
+        " {\"name\": \"L1\", \"number\": 1}], \"max_attempts\": 9}')");
+    struct message_id id = put(Q, "x", 1);
+    assert_int_equal(id.slot, slot_of(Q, 1));
+    assert_true(queue(Q)->version > version);
+    assert_int_equal(queue(Q)->config.max_attempts, 9);
+    assert_string_equal(queue(Q)->config.levels[0].name, "new");
+    sql("SELECT triage.pause('" Q "')");
+    struct shown s = claim_one(Q); /* it was asked for before anybody here knew */
+    assert_int_equal(ack(Q, &s), STATUS_OK);
+    assert_true(queue(Q)->config.paused);
+}
+
+static void a_queue_that_others_deleted_is_not_found(void **state)
+{
+    (void)state;
+    uint32_t done = 0;
+    struct engine_op op = {.verb = ENGINE_PURGE, .bulk = {.max = 1, .before_seq = UINT64_MAX}};
+    sql("SELECT triage.drop_queue('" Q "', true)");
+    begin(&op, &done);
+    while (done == 0) {
+        rig_wait(&d.rig);
+        engine_poll(d.rig.engine);
+    }
+    assert_int_equal(op.status, STATUS_QUEUE_NOT_FOUND);
+    rig_sweep(&d.rig, 100);
+    assert_null(queue(Q));
+}
+
+/* Notifications */
+
+static uint64_t touched_ready;
+
+static void see_touched(struct engine_op *op, struct engine_queue *q)
+{
+    (void)op;
+    if (strcmp(q->name, Q) == 0)
+        touched_ready = q->view.ready;
+}
+
+/* With the machine's clocks the engine listens. Here they stand still for it, so that it never
+ * looks by itself. */
+static void a_notification_asks_for_a_look(void **state)
+{
+    (void)state;
+    delete_queue(Q);
+    d.rig.now = (struct instant){0};
+    rig_reopen(&d.rig);
+    while (engine_next_due_ms(d.rig.engine, d.rig.now) > 0)
+        rig_wait(&d.rig); /* it listens, and looks at what it may have missed */
+    rig_sweep(&d.rig, 100);
+    make();
+    struct plan plan = plan_from(Q, 0, 1);
+    assert_int_equal(claim_plan(Q, &plan, -1), 0);
+    assert_string_equal(sql("UPDATE triage.waiting SET until_ms = until_ms + 3600000 RETURNING "
+                            "(SELECT name FROM triage.queue WHERE id = queue)"),
+                        Q); /* others know that somebody waits, now for long */
+    assert_true(engine_next_due_ms(d.rig.engine, d.rig.now) > 0);
+    sql("SELECT triage.enqueue('" Q "', 'x'::text)");
+    while (engine_next_due_ms(d.rig.engine, d.rig.now) > 0)
+        rig_wait(&d.rig);
+    struct engine_op op = {.verb = ENGINE_SWEEP, .sweep = {.max = 100, .touched = see_touched}};
+    touched_ready = 0;
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(touched_ready, 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_claim_that_found_nothing_does_not_hide_what_came_meanwhile),
+        TEST(what_others_configured_counts_from_the_next_op_on),
+        TEST(a_queue_that_others_deleted_is_not_found),
+        TEST(a_notification_asks_for_a_look),
+    };
+    enum { SKIPPED = 77 }; /* as Meson counts it */
+    return getenv("TRIAGE_TEST_POSTGRES") ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
+}
