@@ -251,7 +251,6 @@ static void start_watching(struct server *s)
 
 static void serve(struct server *s)
 {
-    start_watching(s);
     for (uint32_t i = 1; i < s->set.count; i++)
         worker_start(&s->set.workers[i]);
     worker_run(&s->set.workers[0]);
@@ -281,7 +280,10 @@ int main(int argc, char **argv)
     if (server.settings.migrate)
         return migrate(&server.settings);
     make_workers(&server);
-    if (!load_tokens(&server) || !open_broker(&server) || !listen_all(&server))
+    if (!load_tokens(&server) || !open_broker(&server))
+        return 1;
+    start_watching(&server); /* before anybody is told that the server is there */
+    if (!listen_all(&server))
         return 1;
     serve(&server);
     close_all(&server);

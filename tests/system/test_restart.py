@@ -415,6 +415,11 @@ def test_memory_forgets_by_design(start):
     assert server.client().get("/v1/queues")["queues"] == []
 
 
+def test_a_server_stops_cleanly_as_soon_as_it_is_there(start):
+    for _ in range(30):
+        start(engine="memory").stop()
+
+
 @pytest.mark.parametrize("durability", ["fsync", "os", "interval:20"])
 def test_a_clean_stop_keeps_everything_whatever_the_durability(start, durability):
     server = start(flags=["--durability", durability])
