@@ -138,6 +138,7 @@ static void claim_done(struct engine_op *op)
     struct work *w = r->work;
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    r->dispatcher->claims--;
     policy_settle(&r->dispatcher->policy, &w->plan);
     rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0 && atomic_load(&r->hung_up) && open) {
@@ -174,6 +175,7 @@ static void submit_claim(struct dispatcher *d, struct request *r)
     r->op.done = claim_done;
     r->op.user = r;
     r->op.claim.plan = &w->plan;
+    d->claims++;
     shard_submit(d->shard, &r->op);
 }
 
@@ -228,7 +230,15 @@ void dispatch_serve(struct dispatcher *d)
     }
 }
 
-/* Others may have put something in since the engine last told: who waits first asks once. */
+/* What the engine told last may not be all there is: others put something in, or a claim under way
+ * takes something else than what was counted for it. So the first to wait asks once, and whoever
+ * would be told that there is nothing while claims are under way. */
+static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
+{
+    return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
+           !d->queue->config.paused;
+}
+
 static void ask_blindly(struct dispatcher *d, struct request *r)
 {
     policy_plan_blind(&d->queue->config, r->work->max_rank, r->max, &r->work->plan);
@@ -253,8 +263,7 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
         shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
     park(d, r);
     dispatch_serve(d);
-    bool alone = w->parked && d->waiting_count == 1;
-    if (alone && !engine_has(s->engine, ENGINE_LIVE_VIEW) && !config->paused)
+    if (may_ask_blindly(d, r) && (d->waiting_count == 1 || (r->wait_ms <= 0 && d->claims > 0)))
         ask_blindly(d, r);
     if (w->parked && r->wait_ms <= 0)
         give_up(r, nothing_found(r));
@@ -263,7 +272,9 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
 
 void dispatch_timeout(struct request *r)
 {
-    if (r->work->parked)
+    if (may_ask_blindly(r->dispatcher, r) && r->dispatcher->claims > 0)
+        ask_blindly(r->dispatcher, r);
+    else if (r->work->parked)
         give_up(r, nothing_found(r));
 }
 

@@ -76,6 +76,7 @@ struct dispatcher {
     struct request_list parked;                   /* while opening */
     struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
     uint32_t waiting_count;
+    uint32_t claims;     /* that the engine has not answered yet */
     uint32_t references; /* requests under way */
     bool dirty;
     struct dispatcher *next_dirty;

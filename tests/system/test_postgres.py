@@ -56,6 +56,28 @@ def test_one_message_wakes_one_consumer(two):
         connection.close()
 
 
+def test_who_waited_in_vain_looks_once_more_behind_a_claim_under_way(start):
+    """What was counted for the first in line is left when it gets something more urgent."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.configure()
+    first = wait_on(server, queue)
+    second = Connection(server.address)
+    with sql(server) as s:
+        s.run("BEGIN")
+        s.run("SELECT triage.enqueue('q', 'urgent'::text, '9')")
+        s.run("LOCK TABLE triage.level")  # claims look there first, and wait
+        second.send(claim_bytes(queue, wait_seconds=1))
+        until(lambda: server.metrics()["triage_broker_waiting"] == 2)
+        queue.put("patient", priority=0)
+        until(lambda: server.metrics()["triage_broker_waiting"] == 0)
+        s.run("COMMIT")
+    assert payloads(first.answer()) == ["urgent"]
+    assert payloads(second.answer()) == ["patient"]
+    first.close()
+    second.close()
+
+
 def test_configuration_reaches_every_server(two):
     here, there = two
     made = here.queue("q").configure(profile="tiers", max_attempts=7)
