@@ -276,7 +276,11 @@ void manage_configure(struct dispatcher *d, struct request *r)
 static void delete_done(struct engine_op *op)
 {
     struct request *r = op->user;
-    shard_finish(r->shard, r, op->status);
+    struct shard *s = r->shard;
+    bool kept = op->status && op->status != STATUS_QUEUE_NOT_FOUND && !s->engine->failed;
+    if (kept && !manage_find(s, r->queue))
+        manage_adopt(s, op->queue);
+    shard_finish(s, r, op->status);
 }
 
 /* Other processes may have filled a queue of which we know that it is empty: what decides by the
@@ -315,7 +319,9 @@ static void delete_now(struct dispatcher *d, struct request *r)
         return;
     }
     dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
+    d->queue->user = NULL;
     r->op.verb = ENGINE_QUEUE_DELETE;
+    r->op.remove.if_empty = !r->force;
     r->op.queue = d->queue;
     r->op.done = delete_done;
     r->op.user = r;

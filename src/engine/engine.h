@@ -87,7 +87,8 @@ enum engine_verb {
      * another process made of that name meanwhile); else changes it. A level in use that the new
      * configuration lacks: LEVEL_IN_USE. Slots are the engine's to assign. */
     ENGINE_QUEUE_SET,
-    /* Everything in it goes too. The caller submits nothing more for this queue. */
+    /* Everything in it goes too. The caller submits nothing more for this queue. With
+     * remove.if_empty a queue that other processes have filled stays: QUEUE_NOT_EMPTY. */
     ENGINE_QUEUE_DELETE,
     /* Stores the drafts of put.items. Per item: OK with the id (deduplicated set when an earlier
      * message had the key: then that one's id), QUEUE_FULL, PAYLOAD_TOO_LARGE (for this queue),
@@ -175,6 +176,9 @@ struct engine_op {
             const struct queue_config *config;
             const char *level_name; /* out: the level that is in use */
         } set;
+        struct {
+            bool if_empty; /* what this process put there the caller has looked for */
+        } remove;
         struct {
             struct put_item *items;
             uint32_t count;

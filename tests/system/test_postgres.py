@@ -121,6 +121,53 @@ def test_what_one_server_is_asked_it_does_to_what_the_others_put_there(two):
     assert [m["payload"] for m in here.take()] == ["kept"]
 
 
+def waits_for_lock(session):
+    return session.one("SELECT count(*) FROM pg_locks WHERE NOT granted AND database ="
+                       " (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
+
+
+def deleting(server, answers, **query):
+    """A client that deletes the queue q, and waits for its answer."""
+    thread = threading.Thread(
+        target=lambda: answers.append(server.client().delete("/v1/queues/q", **query)))
+    thread.start()
+    return thread
+
+
+def test_a_queue_that_is_just_being_filled_is_not_deleted(start):
+    server = start(engine="postgres")
+    server.queue("q").configure()
+    answers = []
+    with sql(server) as s, sql(server) as onlooker:
+        s.run("BEGIN")
+        s.run("SELECT triage.enqueue('q', 'kept'::text)")
+        thread = deleting(server, answers)
+        until(lambda: answers or waits_for_lock(onlooker))
+        s.run("COMMIT")
+        thread.join()
+        assert answers[0].refusal == (409, "queue-not-empty")
+        assert [m["payload"] for m in server.queue("q").take()] == ["kept"]
+        assert onlooker.refusal("SELECT triage.drop_queue('q')")[1] == "queue-not-empty"
+
+
+def test_a_queue_whose_delete_failed_is_still_there(start):
+    server = start(engine="postgres", postgres_timeout_seconds=2)
+    queue = server.queue("q")
+    queue.configure()
+    answers = []
+    with sql(server) as s:
+        s.run("BEGIN")
+        s.run("SELECT triage.enqueue('q', 'gone'::text)")
+        deleting(server, answers, force=True).join()
+        assert answers[0].refusal == (503, "engine-unavailable")
+        assert [q["name"] for q in server.client().get("/v1/queues")["queues"]] == ["q"]
+        s.run("COMMIT")
+    queue.put("kept")
+    assert sorted(m["payload"] for m in queue.take(max=2)) == ["gone", "kept"]
+    assert server.client().delete("/v1/queues/q", force=True).status == 204
+    assert server.client().get("/v1/queues")["queues"] == []
+
+
 def test_depths_show_on_servers_that_do_not_use_the_queue(two):
     here, there = two
     here.queue("q").configure()

@@ -171,15 +171,21 @@ BEGIN
 END $$;
 
 -- The name is free at once; what the queue held is removed by sweeping, in portions.
-CREATE FUNCTION triage.engine_queue_delete(p_queue int) RETURNS boolean
+CREATE FUNCTION triage.engine_queue_delete(p_queue int, p_if_empty boolean) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock(7425, p_queue); -- whoever puts something in has committed
+    IF p_if_empty AND EXISTS (SELECT FROM triage.counts(p_queue) c
+                              WHERE c.ready + c.scheduled + c.leased + c.dead > 0) THEN
+        RETURN 'queue-not-empty';
+    END IF;
     UPDATE triage.queue SET deleted = true, version = version + 1, updated_at = now()
     WHERE id = p_queue AND NOT deleted;
-    IF FOUND THEN
-        PERFORM pg_notify('triage', 'queues');
+    IF NOT FOUND THEN
+        RETURN 'queue-not-found';
     END IF;
-    RETURN FOUND;
+    PERFORM pg_notify('triage', 'queues');
+    RETURN NULL;
 END $$;
 
 -- The queue's row, for one call of a server. A server that has an older configuration in mind is
@@ -195,4 +201,12 @@ BEGIN
             USING ERRCODE = 'TRCFG';
     END IF;
     RETURN q;
+END $$;
+
+-- The same for whoever puts something in: the queue stays until the end of the transaction.
+CREATE FUNCTION triage.queue_kept(p_queue int, p_version int) RETURNS triage.queue
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(7425, p_queue);
+    RETURN triage.queue_at(p_queue, p_version);
 END $$;

@@ -130,7 +130,7 @@ SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    q triage.queue := triage.queue_at(p_queue, p_version);
+    q triage.queue := triage.queue_kept(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
 BEGIN
     IF p_key IS NULL AND q.max_depth = 0 AND q.max_bytes = 0 THEN

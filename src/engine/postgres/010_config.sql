@@ -284,9 +284,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
 DECLARE
     q triage.queue := triage.queue_named(drop_queue.queue);
 BEGIN
-    IF NOT force AND EXISTS (SELECT FROM triage.counts(q.id) c
-                             WHERE c.ready + c.scheduled + c.leased + c.dead > 0) THEN
+    IF triage.engine_queue_delete(q.id, NOT force) = 'queue-not-empty' THEN
         PERFORM triage.refuse(409, 'queue-not-empty', format('queue %s holds messages', q.name));
     END IF;
-    PERFORM triage.engine_queue_delete(q.id);
 END $$;

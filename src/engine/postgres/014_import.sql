@@ -48,7 +48,7 @@ SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    q triage.queue := triage.queue_at(p_queue, p_version);
+    q triage.queue := triage.queue_kept(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
     puts triage.put_result[] := ARRAY(
         SELECT p FROM triage.import_identify(q, p_slot, p_key, p_ready_ms, p_enqueued_ms, p_origin,

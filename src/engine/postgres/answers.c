@@ -10,7 +10,7 @@ static enum status status_of(const PGresult *r, int row, int column)
     static const enum status known[] = {
         STATUS_MESSAGE_NOT_FOUND, STATUS_RECEIPT_EXPIRED,   STATUS_NOT_PENDING,
         STATUS_QUEUE_FULL,        STATUS_PAYLOAD_TOO_LARGE, STATUS_QUEUE_NOT_FOUND,
-        STATUS_LEVEL_IN_USE,      STATUS_UNKNOWN_PRIORITY,
+        STATUS_LEVEL_IN_USE,      STATUS_UNKNOWN_PRIORITY,  STATUS_QUEUE_NOT_EMPTY,
     };
     if (cell_null(r, row, column))
         return STATUS_OK;
@@ -243,8 +243,9 @@ static void answer_queue_open(struct pg *pg, struct engine_op *op, struct call *
 
 static void answer_queue_delete(struct engine_op *op, struct call *c)
 {
-    pg_queue_retire((struct pg_queue *)op->queue);
-    op->status = cell_int(c->result, 0, 0) ? STATUS_OK : STATUS_QUEUE_NOT_FOUND;
+    op->status = status_of(c->result, 0, 0);
+    if (op->status != STATUS_QUEUE_NOT_EMPTY)
+        pg_queue_retire((struct pg_queue *)op->queue);
 }
 
 /* The list of all queues: new ones, changed ones, and those that are not there any more. */

@@ -308,8 +308,9 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         build_queue_set(c, op);
         break;
     case ENGINE_QUEUE_DELETE:
-        c->sql = "SELECT triage.engine_queue_delete($1)";
+        c->sql = "SELECT triage.engine_queue_delete($1,$2)";
         param_int(p, WIRE_INT4, op->queue->id);
+        param_bool(p, op->remove.if_empty);
         break;
     case ENGINE_IMPORT:
         imports_put(c, op);
