@@ -75,8 +75,9 @@ def gauge(server, queue, kind):
 
 
 def lines(server, queue, message):
+    """Once there are any: the log is read by a thread of its own."""
     start = f'msg="{message}" queue={queue.name} '
-    return [line for line in server.log.lines if start in line]
+    return until(lambda: [line for line in server.log.lines if start in line])
 
 
 def test_dead_letters_raise_an_alert_and_a_purge_clears_it(server, queue, receiver):
