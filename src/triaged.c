@@ -63,11 +63,17 @@ static struct engine_options engine_options(const struct settings *c)
     };
 }
 
+/* A database was named, and another engine is to run: somebody forgot something. */
+static bool forgot_engine(const struct settings *c)
+{
+    return *c->postgres && strcmp(c->engine, "postgres") != 0;
+}
+
 static int migrate(const struct settings *c)
 {
     struct engine_options options = engine_options(c);
     struct buf report = {0};
-    if (*c->postgres && strcmp(c->engine, "postgres") != 0) {
+    if (forgot_engine(c)) {
         fprintf(stderr, "triaged: --postgres is for --engine postgres, and the engine is %s\n",
                 c->engine);
         return 2;
@@ -93,7 +99,7 @@ static bool open_broker(struct server *s)
         loops[i] = &s->set.workers[i].loop;
     struct buf error = {0};
     uint64_t started_us = clock_mono_us();
-    if (*c->postgres && strcmp(c->engine, "postgres") != 0)
+    if (forgot_engine(c))
         log_warn("the database is not used", "engine=%s remedy=\"--engine postgres\"", c->engine);
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)

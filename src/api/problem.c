@@ -31,8 +31,7 @@ static const char *const advice[STATUS_COUNT] = {
     [STATUS_RATE_LIMITED] = "Slow down and try again after Retry-After.",
     [STATUS_QUOTA_EXCEEDED] = "Try again after Retry-After.",
     [STATUS_ENGINE_UNAVAILABLE] = "It is not known whether the change was stored. Try again after "
-                                  "Retry-After; GET /readyz says "
-                                  "what is wrong.",
+                                  "Retry-After; GET /readyz says what is wrong.",
     [STATUS_OVERLOADED] = "Nothing was changed. Try again after Retry-After.",
     [STATUS_DRAINING] = "Nothing was changed. Try another server, or again after Retry-After.",
     [STATUS_STORAGE_FULL] = "Nothing was stored. Claims and acknowledgements still work.",

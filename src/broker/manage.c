@@ -331,7 +331,10 @@ static void delete_now(struct dispatcher *d, struct request *r)
 
 void manage_delete(struct dispatcher *d, struct request *r)
 {
-    look_first(d, r, delete_now);
+    if (r->force)
+        delete_now(d, r);
+    else
+        look_first(d, r, delete_now);
 }
 
 /* Portions: a long job is many small ops, so that others get their turn in between. */
