@@ -141,7 +141,7 @@ class Bench:
 
     def measure(self, server, load):
         """One round. Claims find a backlog that is put there first."""
-        if isinstance(server, postgres.SeedSql):
+        if hasattr(server, "measure"):
             return server.measure(load, self.settings.duration, self.settings.warmup)
         if load.mix == "claim":
             self.generate(server, Load("enqueue", 4, FILL_BATCH, load.payload, queue=load.queue,

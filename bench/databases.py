@@ -1,13 +1,14 @@
 """Scenarios about Triage on PostgreSQL, beside a queue in one table on the same server."""
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import time
 
 from loads import EACH_LOADS, Load
 from postgres import SeedSql
-from report import ahead_of, bar
+from report import aim, ahead_of, bar
 from servers import Broken
 
 
@@ -23,15 +24,32 @@ def one_database(bench):
         yield [*subjects, ("postgres-sql", sql)]
 
 
+class InBatches:
+    """The same server, asked for several messages by each request."""
+
+    def __init__(self, bench, server, batch):
+        self.name = f"{server.name}, batches of {batch}"
+        self.bench, self.server, self.batch = bench, server, batch
+
+    def measure(self, load, *_):
+        return self.bench.measure(self.server, dataclasses.replace(load, batch=self.batch))
+
+
 def postgres(bench):
     """Triage's engine beside a queue in one table, on one database server, 64 clients"""
     if not bench.has_postgres():
         return
-    with one_database(bench) as subjects:
+    with one_database(bench) as running:
+        subjects = [*running, ("driver", dict(running)["postgres-sql"].as_sent())]
+        if "triage" in dict(running):
+            ours = dict(running)["triage"]
+            subjects += [(f"batches-{n}", InBatches(bench, ours, n)) for n in (10, 100)]
         for title, load in EACH_LOADS:
             found = bench.compare(subjects, load, title)
-            wanted = ahead_of(found, "postgres-sql", 5) if load.mix != "mixed" else []
-            bench.results.judge(*wanted)
+            if load.mix != "mixed":
+                bench.results.judge(*ahead_of(found, "postgres-sql", 5, ours="batches-100"),
+                                    *ahead_of(found, "driver", 5, aim),
+                                    *ahead_of(found, "postgres-sql", 5, aim))
 
 
 def postgres_future(bench):

@@ -2,10 +2,12 @@
 engine on the same server.
 
 The SQL (sql/) runs as single statements that commit by themselves, prepared once: the kindest form
-for it. Latencies are those of whole scripts: claim.sql is a dequeue and its completion.
+for it. A program that uses a driver as it comes sends more: see SeedSql.as_sent. Latencies are those
+of whole scripts: claim.sql is a dequeue and its completion.
 """
 
 import contextlib
+import copy
 import glob
 import math
 import os
@@ -142,12 +144,21 @@ class Database(Server):
 
 class SeedSql:
     """The queue in one table. Looks like a server to whoever measures it."""
-    name = "PostgreSQL, SQL queue"
 
     def __init__(self, folder, database=None):
+        self.name = "PostgreSQL, SQL queue"
         self.folder = folder
         self.owns_database = database is None
         self.database = database or Database(folder)
+        self.driver = False
+
+    def as_sent(self):
+        """The same queue used by way of a driver with its defaults: nothing is prepared, and each
+        statement comes between a BEGIN and a COMMIT that the server is asked for one by one."""
+        other = copy.copy(self)
+        other.name = "SQL queue, driver's defaults"
+        other.driver = True
+        return other
 
     @property
     def pids(self):
@@ -204,16 +215,19 @@ class SeedSql:
         with open(path, "w") as out:
             for name in names:
                 with open(os.path.join(SQL, name)) as part:
-                    out.write(part.read())
+                    text = part.read()
+                out.write(in_transactions(text) if self.driver else text)
         return path
 
     def pgbench(self, scripts, clients, payload, duration, warmup):
         """Counts what ended after the warmup, which begins with the first transaction: before it
         the clients connect. The processor time is that of the same span, from samples."""
         with tempfile.TemporaryDirectory(prefix="pgbench-") as folder:
-            command = ["pgbench", "-n", "-M", "prepared", "-h", "127.0.0.1", "-p",
+            mode, quote = ("simple", "'") if self.driver else ("prepared", "")
+            command = ["pgbench", "-n", "-M", mode, "-h", "127.0.0.1", "-p",
                        str(self.database.port), "-U", "postgres", "-c", str(clients), "-j", "2",
-                       "-T", str(math.ceil(warmup + duration)), "-D", f"body={self.body(payload)}",
+                       "-T", str(math.ceil(warmup + duration)), "-D",
+                       f"body={quote}{self.body(payload)}{quote}",
                        "-f", self.script(folder, scripts), "-l", "--log-prefix",
                        os.path.join(folder, "log"), "seed"]
             with open(os.path.join(folder, "output"), "w+") as output:
@@ -239,6 +253,18 @@ class SeedSql:
                                 family_cpu_seconds(process.pid)))
             time.sleep(0.2)
         return samples
+
+
+def in_transactions(script):
+    """Every statement of a script between BEGIN and COMMIT."""
+    lines, inside = [], False
+    for line in script.splitlines():
+        begins = not inside and not line.startswith("\\")
+        inside = inside or begins
+        ends = inside and line.endswith((";", "\\gset"))
+        lines += ["BEGIN;"] * begins + [line] + ["COMMIT;"] * ends
+        inside = inside and not ends
+    return "\n".join(lines) + "\n"
 
 
 def read_log(folder):

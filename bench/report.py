@@ -37,10 +37,11 @@ def ratio_of(found, field, ours, theirs):
     return getattr(found[ours], field) / getattr(found[theirs], field)
 
 
-def ahead_of(found, name, least, kind=bar, what="messages/s"):
+def ahead_of(found, name, least, kind=bar, what="messages/s", ours="triage"):
     """A mark: at least so many times the throughput of that peer, when it took part."""
-    ratio = ratio_of(found, "rate", "triage", name)
-    return [] if ratio is None else [kind(f"{least:g}x {what} of {name}, {ratio:.2f}x",
+    ratio = ratio_of(found, "rate", ours, name)
+    who = "" if ours == "triage" else f"{ours}: "
+    return [] if ratio is None else [kind(f"{who}{least:g}x {what} of {name}, {ratio:.2f}x",
                                           ratio >= least)]
 
 
