@@ -90,6 +90,44 @@ def ext4(folder, image, megabytes):
     return Disk(folder, image, "-t", "ext4", "-o", "loop")
 
 
+class CachedDisk(Disk):
+    """A file system on a disk with a cache of its own, which goes with the power: what was written
+    past the page cache is lost too, unless it was synced. That disk is a file on another file system
+    (`below`), whose power is cut: a sync above is a sync of that file, and a mere write is not."""
+
+    def __init__(self, folder, below, megabytes):
+        below.mount()
+        self.below = below
+        above = ext4(folder, os.path.join(below.folder, "disk"), megabytes)
+        super().__init__(folder, above.what, *above.options)
+        run("sync", "-f", below.folder)
+
+    def mount(self):
+        if not self.below.mounted:
+            self.below.mount()
+        return super().mount()
+
+    def unmount(self):
+        super().unmount()
+        self.below.unmount()
+
+    def end(self):
+        super().end()
+        self.below.end()
+
+    def cut(self):
+        self.below.cut()
+        super().cut()
+
+    def power_on(self):
+        self.below.cut()  # whoever cut the power of the upper one alone left the cache
+        return super().power_on()
+
+
+def cached_ext4(folder, image, megabytes):
+    return CachedDisk(folder, ext4(f"{folder}-below", image, megabytes + 32), megabytes)
+
+
 @pytest.fixture
 def disks(tmp_path):
     """disks(ext4, "image", 64) mounts one, or skips the test by name with the reason."""
