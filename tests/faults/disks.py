@@ -2,14 +2,21 @@
 root and mount(2); where that is not to be had the test that wants one is skipped, by name and with
 the reason."""
 
+import ctypes
 import errno
 import fcntl
 import os
+import random
 import struct
 import subprocess
 
 import pytest
 
+from experiment import new_seed
+
+LIBC = ctypes.CDLL(None)
+PAGE = 4096
+WRITE_AND_WAIT = 7  # all three flags of sync_file_range
 SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and xfs
 WITHOUT_LOG = 2  # nothing that is not on the disk yet gets there
 
@@ -82,25 +89,32 @@ def tmpfs(folder, megabytes):
     return Disk(folder, "tmpfs", "-t", "tmpfs", "-o", f"size={megabytes}m")
 
 
-def ext4(folder, image, megabytes):
-    """On a loop device over a sparse image."""
+def ext4(folder, image, megabytes, sparse=True):
+    """On a loop device over an image."""
     with open(image, "wb") as file:
         file.truncate(megabytes << 20)
-    run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+        if not sparse:
+            file.write(bytes(megabytes << 20))
+    run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", image)
     return Disk(folder, image, "-t", "ext4", "-o", "loop")
 
 
 class CachedDisk(Disk):
-    """A file system on a disk with a cache of its own, which goes with the power: what was written
-    past the page cache is lost too, unless it was synced. That disk is a file on another file system
-    (`below`), whose power is cut: a sync above is a sync of that file, and a mere write is not."""
+    """A file system on a disk with a cache of its own. When the power goes, what was not synced is
+    lost, be it written past the page cache, but for what the disk had put in its place already: here
+    a block and there a block, in no order.
+
+    That disk is a file on another file system, whose power is cut: a sync above is a sync of this
+    file, a mere write stays in its page cache, and sync_file_range() writes out parts of that. The
+    file has all its blocks from the start, so that a block is in its place once it is written."""
 
     def __init__(self, folder, below, megabytes):
-        below.mount()
-        self.below = below
-        above = ext4(folder, os.path.join(below.folder, "disk"), megabytes)
+        self.below = below.mount()
+        above = ext4(folder, os.path.join(below.folder, "disk"), megabytes, sparse=False)
         super().__init__(folder, above.what, *above.options)
         run("sync", "-f", below.folder)
+        self.chance = random.Random(new_seed())
+        self.shares = (0, 0.1, 0.5, 0.9)  # of its cache, that the disk may have written
 
     def mount(self):
         if not self.below.mounted:
@@ -116,12 +130,20 @@ class CachedDisk(Disk):
         self.below.end()
 
     def cut(self):
+        """Only below: a file system that is shut down has its disk write out the cache."""
+        self.write_some()
         self.below.cut()
-        super().cut()
 
-    def power_on(self):
-        self.below.cut()  # whoever cut the power of the upper one alone left the cache
-        return super().power_on()
+    def write_some(self):
+        share = self.chance.choice(self.shares)
+        fd = os.open(self.what, os.O_RDONLY)
+        at, size = 0, os.fstat(fd).st_size
+        while share and at < size:
+            some = PAGE * self.chance.choice((1, 1, 1, 2, 8, 64))
+            if self.chance.random() < share:
+                LIBC.sync_file_range(fd, ctypes.c_int64(at), ctypes.c_int64(some), WRITE_AND_WAIT)
+            at += some
+        os.close(fd)
 
 
 def cached_ext4(folder, image, megabytes):

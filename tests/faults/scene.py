@@ -16,10 +16,10 @@ from shim import Shim
 class Scene:
     """A server with the shim in it, on a folder that each take finds fresh."""
 
-    def __init__(self, make, fault, data=None):
+    def __init__(self, make, fault, data=None, power=""):
         self.fault = fault
         self.server = make(data=data, **script.SETTINGS)
-        self.shim = Shim(self.server)
+        self.shim = Shim(self.server, power)
         self.total = Verdict()
         self.tried = 0
         self.calls = Counter()

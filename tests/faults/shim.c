@@ -47,7 +47,8 @@ struct page {
     atomic_llong fail_allocation;
     atomic_llong clock_ms; /* added to the wall clock */
     char folder[1024];
-    char last[64]; /* the call that was acted on */
+    char power[1024]; /* a folder on the file system to shut down */
+    char last[64];    /* the call that was acted on */
 };
 
 enum kind { KIND_WRITE, KIND_SYNC, KIND_NAME, KIND_SIZE };
@@ -83,22 +84,15 @@ static void note(int fd, const char *path)
         atomic_store(&ours[fd], below(path));
 }
 
-/* The power fails, as far as the file system under the folder is concerned. A sync that is under
- * way when ext4 shuts down may return 0 although nothing was written, so from here on no call
- * returns: who has no power answers nobody. */
+/* The power fails. A sync that is under way when ext4 shuts down may return 0 although nothing was
+ * written, so from here on no call returns: who has no power answers nobody. */
 static atomic_bool over;
 
 static void cut(void)
 {
     uint32_t how = WITHOUT_LOG;
     atomic_store(&over, true);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, page->folder, O_RDONLY);
-    if (fd < 0) { /* it is about to be made */
-        char above[sizeof(page->folder)];
-        snprintf(above, sizeof(above), "%s", page->folder);
-        *strrchr(above, '/') = '\0';
-        fd = (int)syscall(SYS_openat, AT_FDCWD, above, O_RDONLY);
-    }
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, page->power, O_RDONLY);
     if (fd < 0 || ioctl(fd, SHUTDOWN, &how) < 0)
         snprintf(page->last, sizeof(page->last), "no shutdown");
 }

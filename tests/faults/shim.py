@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FIELDS = ("calls", "at", "every", "action", "error", "kinds", "fired", "allocations",
           "fail_allocation", "clock_ms")
 FOLDER_MAX, LAST_MAX = 1024, 64
-SIZE = 8 * len(FIELDS) + FOLDER_MAX + LAST_MAX
+SIZE = 8 * len(FIELDS) + 2 * FOLDER_MAX + LAST_MAX
 
 KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER = range(1, 7)
 WRITE, SYNC, NAME, RESIZE = 1, 2, 4, 8
@@ -34,17 +34,19 @@ def library():
 
 
 class Shim:
-    """Put it into a server before it starts: shim = Shim(server)."""
+    """Put it into a server before it starts: shim = Shim(server). Where there is a power to cut,
+    `power` is a folder on the file system to shut down."""
 
-    def __init__(self, server):
+    def __init__(self, server, power=""):
         self.path = os.path.join(server.folder, "page")
         with open(self.path, "wb") as file:
             file.write(bytes(SIZE))
         with open(self.path, "r+b") as file:
             self.page = mmap.mmap(file.fileno(), SIZE)
-        folder = os.fsencode(server.data)
         at = 8 * len(FIELDS)
-        self.page[at:at + len(folder)] = folder
+        for text in map(os.fsencode, (server.data, power)):
+            self.page[at:at + len(text)] = text
+            at += FOLDER_MAX
         self.set(kinds=ALL)
         server.env = {"LD_PRELOAD": library(), "FAULT_PAGE": self.path}
 
@@ -66,5 +68,5 @@ class Shim:
 
     @property
     def last(self):
-        at = 8 * len(FIELDS) + FOLDER_MAX
+        at = 8 * len(FIELDS) + 2 * FOLDER_MAX
         return bytes(self.page[at:at + LAST_MAX]).split(b"\0")[0].decode()

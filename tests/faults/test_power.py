@@ -1,6 +1,6 @@
 """Power loss. ext4's own shutdown stops everything that is not on the disk from getting there:
-data, sizes and names that were not synced are gone after the next mount, and with them what the
-disk had only in its cache. Unlike kill -9 this notices a missing fsync, of a file or of a folder."""
+data, sizes and names that were not synced are gone after the next mount, and with them most of what
+the disk had only in its cache. Unlike kill -9 this notices a missing fsync, of a file or of a folder."""
 
 import mmap
 import os
@@ -37,32 +37,36 @@ def cut_and_restart(experiment, disk):
     experiment.tried += 1
 
 
-def test_the_disk_itself_keeps_what_was_synced_and_nothing_else(disks, tmp_path):
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_the_disk_itself_keeps_what_was_synced_and_little_else(disks, tmp_path, share):
     """Else nothing below could fail: our log is written past the page cache."""
     disk = disks(cached_ext4, tmp_path / "image", 64)
+    disk.shares = (share,)
     path = os.path.join(disk.folder, "file")
     block = mmap.mmap(-1, 4096)  # aligned, as O_DIRECT wants it
     with open(path, "wb") as file:
-        file.write(bytes(3 * len(block)))
+        file.write(bytes(200 * len(block)))
         os.fsync(file.fileno())
+    block[:] = b"x" * len(block)
     fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
-    for at, letter in enumerate(b"abc"):
-        block[:] = bytes([letter]) * len(block)
+    for at in range(200):
         os.pwrite(fd, block, at * len(block))
-        if letter == ord("b"):
+        if at == 99:
             os.fdatasync(fd)
-    disk.cut()
     os.close(fd)
+    disk.cut()
     disk.power_on()
     with open(path, "rb") as file:
-        assert file.read()[::len(block)] == b"ab\0"
+        kept = file.read()[::len(block)]
+    assert kept[:100] == b"x" * 100
+    assert kept[100:].count(b"x") == 0 if share == 0 else 0 < kept[100:].count(b"x") < 100
 
 
 def test_nothing_acknowledged_is_lost_by_power_loss(start, make, disks, tmp_path):
     rounds = short_or_long(1, 50)
     for number in range(rounds):
-        disk = disks(cached_ext4, tmp_path / f"image{number}", 256)
-        experiment = Experiment(start(data=disk.data, disk_reserve="32M"),
+        disk = disks(cached_ext4, tmp_path / f"image{number}", 96)
+        experiment = Experiment(start(data=disk.data, disk_reserve="16M"),
                                 "power loss under load")
         experiment.configure()
         for _ in range(short_or_long(8, 20)):
@@ -77,7 +81,7 @@ def test_nothing_acknowledged_is_lost_by_power_loss(start, make, disks, tmp_path
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_power_loss_at_every_call_of_a_life(make, disks, tmp_path, moment):
     disk = disks(cached_ext4, tmp_path / "image", 64)
-    scene = Scene(make, f"power loss {moment} each file call", disk.data)
+    scene = Scene(make, f"power loss {moment} each file call", disk.data, disk.below.folder)
     count = scene.count_calls()
     action = {"before": CUT_BEFORE, "after": CUT_AFTER}[moment]
     for number in boundaries(count, 8):
