@@ -12,6 +12,7 @@ enum plant {
     PLANT_NOTHING,
     PLANT_SKIP_FSYNC,       /* answers although nothing was synced */
     PLANT_ANSWER_EARLY,     /* answers, then writes */
+    PLANT_LOG_RELEASED,     /* the log is let go of before its records are in tables */
     PLANT_LOSE_LEASE,       /* a lease is not written down */
     PLANT_LOSE_ACK,         /* an ack is not written down */
     PLANT_SHORT_LEASE,      /* a lease ends at half its time */

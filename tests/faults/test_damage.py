@@ -131,21 +131,37 @@ def path_of(folder, name):
     return os.path.join(folder.server.data, name)
 
 
+class Spots:
+    """Places in a file, mostly such where something is: much of the log is zeros."""
+
+    def __init__(self, path, chance):
+        with open(path, "rb") as file:
+            whole = file.read()
+        self.size = len(whole)
+        self.written = [at for at, byte in enumerate(whole) if byte]
+        self.chance = chance
+
+    def choose(self, count):
+        for _ in range(min(self.size, count)):
+            anywhere = not self.written or self.chance.random() < 0.2
+            yield self.chance.randrange(self.size) if anywhere else self.chance.choice(self.written)
+
+
 def test_flipped_bits_are_found_and_named(folder):
     """Only in the very last record can a flip be taken for a write that was torn by the death."""
     chance = random.Random(new_seed())
     damage = Damage(folder, "flipped bit")
     for name in folder.files:
-        size = os.path.getsize(os.path.join(folder.kept, name))
-        for _ in range(min(size, short_or_long(5, 400))):
+        spots = Spots(os.path.join(folder.kept, name), chance)
+        for at in spots.choose(short_or_long(5, 400)):
             experiment = folder.put_back()
-            at, bit = chance.randrange(size), 1 << chance.randrange(8)
+            bit = 1 << chance.randrange(8)
             with open(path_of(folder, name), "r+b") as file:
                 file.seek(at)
                 byte = file.read(1)[0]
                 file.seek(at)
                 file.write(bytes([byte ^ bit]))
-            damage.judge(experiment, name, f"at {at} of {size}, bit {bit}", cut_allowed=1)
+            damage.judge(experiment, name, f"at {at} of {spots.size}, bit {bit}", cut_allowed=1)
     damage.close()
     assert damage.refused > 0
 
@@ -154,12 +170,11 @@ def test_cut_files_are_found_or_lose_the_end_alone(folder):
     chance = random.Random(new_seed())
     damage = Damage(folder, "cut file")
     for name in folder.files:
-        size = os.path.getsize(os.path.join(folder.kept, name))
-        for _ in range(min(size, short_or_long(3, 200))):
+        spots = Spots(os.path.join(folder.kept, name), chance)
+        for left in spots.choose(short_or_long(3, 200)):
             experiment = folder.put_back()
-            left = chance.randrange(size)
             os.truncate(path_of(folder, name), left)
-            damage.judge(experiment, name, f"to {left} of {size}", cut_allowed=FRESH)
+            damage.judge(experiment, name, f"to {left} of {spots.size}", cut_allowed=FRESH)
     damage.close()
 
 
