@@ -282,7 +282,7 @@ void delete_queue(const char *name)
 
 /* Messages */
 
-static struct draft draft_of(const char *q, struct spec s)
+struct draft draft_of(const char *q, struct spec s)
 {
     struct buf body = {0};
     struct draft draft = {

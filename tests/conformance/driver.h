@@ -84,6 +84,7 @@ const struct queue_view *view(const char *name);
 int slot_of(const char *name, int rank);
 
 /* Messages. */
+struct draft draft_of(const char *q, struct spec s);
 struct put_item put_spec(const char *q, struct spec s);
 struct message_id put(const char *q, const char *payload, int rank);
 void import(const char *q, struct import_item *items, uint32_t count); /* each has its answer */
