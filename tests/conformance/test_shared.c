@@ -131,6 +131,26 @@ static void what_others_configured_counts_from_the_next_op_on(void **state)
     assert_true(queue(Q)->config.paused);
 }
 
+/* The one that has no limits shares its calls with other queues. */
+static void so_it_does_where_queues_share_a_call(void **state)
+{
+    (void)state;
+    struct queue_config config = rig_config(2);
+    make_queue("plain", &config);
+    uint32_t version = queue("plain")->version;
+    sql("SELECT triage.configure('plain', '{\"levels\": [{\"name\": \"new\", \"number\": 7},"
+        " {\"name\": \"L1\", \"number\": 1}]}')");
+    struct message_id id = put("plain", "x", 1);
+    assert_int_equal(id.slot, slot_of("plain", 1));
+    assert_true(queue("plain")->version > version);
+    struct shown s = claim_one("plain");
+    version = queue("plain")->version;
+    sql("SELECT triage.configure('plain', '{\"history_seconds\": 60}')");
+    assert_int_equal(ack("plain", &s), STATUS_OK);
+    assert_true(queue("plain")->version > version);
+    assert_int_equal(state_of("plain", id), MESSAGE_DONE);
+}
+
 static void a_queue_that_others_deleted_is_not_found(void **state)
 {
     (void)state;
@@ -192,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_claim_that_found_nothing_does_not_hide_what_came_meanwhile),
         TEST(what_others_configured_counts_from_the_next_op_on),
+        TEST(so_it_does_where_queues_share_a_call),
         TEST(a_queue_that_others_deleted_is_not_found),
         TEST(a_notification_asks_for_a_look),
     };
