@@ -131,8 +131,8 @@ static void what_others_configured_counts_from_the_next_op_on(void **state)
     assert_true(queue(Q)->config.paused);
 }
 
-/* The one that has no limits shares its calls with other queues. */
-static void so_it_does_where_queues_share_a_call(void **state)
+/* Where there are no limits enqueues go another way. */
+static void so_it_does_without_limits(void **state)
 {
     (void)state;
     struct queue_config config = rig_config(2);
@@ -212,7 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_claim_that_found_nothing_does_not_hide_what_came_meanwhile),
         TEST(what_others_configured_counts_from_the_next_op_on),
-        TEST(so_it_does_where_queues_share_a_call),
+        TEST(so_it_does_without_limits),
         TEST(a_queue_that_others_deleted_is_not_found),
         TEST(a_notification_asks_for_a_look),
     };

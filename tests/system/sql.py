@@ -80,18 +80,12 @@ class Engine:
         return self.sql.records(
             f"SELECT * FROM triage.engine_{verb}(%s, %s, %s::bigint[], %s::smallint[],"
             f" %s::bigint[], %s::bytea[]{extra}, %s)",
-            self.sql.id, self.sql.version, *self.receipts(messages), *args, self.ms)
-
-    @staticmethod
-    def receipts(messages):
-        return [[m[name] for m in messages] for name in ("seq", "born_slot", "born_ms", "receipt")]
+            self.sql.id, self.sql.version, [m["seq"] for m in messages],
+            [m["born_slot"] for m in messages], [m["born_ms"] for m in messages],
+            [m["receipt"] for m in messages], *args, self.ms)
 
     def ack(self, messages):
-        return self.sql.records(
-            "SELECT * FROM triage.engine_ack(ARRAY[%s], ARRAY[%s], %s::int[], %s::bigint[],"
-            " %s::smallint[], %s::bigint[], %s::bytea[], %s)",
-            self.sql.id, self.sql.version, [self.sql.id] * len(messages),
-            *self.receipts(messages), self.ms)
+        return self.settle("ack", messages)
 
     def nack(self, messages, delay=None, reason="failed"):
         return self.settle("return", messages, False, delay, reason)

@@ -188,12 +188,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION triage.refuse_stale(p_queue int) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'the configuration of queue % has changed', p_queue USING ERRCODE = 'TRCFG';
-END $$;
-
 -- The queue's row, for one call of a server. A server that has an older configuration in mind is
 -- told so (TRCFG) before anything is done, reads it anew and repeats the group.
 CREATE FUNCTION triage.queue_at(p_queue int, p_version int) RETURNS triage.queue
@@ -203,7 +197,8 @@ DECLARE
 BEGIN
     SELECT * INTO q FROM triage.queue WHERE id = p_queue;
     IF q.id IS NULL OR q.deleted OR q.version <> p_version THEN
-        PERFORM triage.refuse_stale(p_queue);
+        RAISE EXCEPTION 'the configuration of queue % is not version % any more', p_queue, p_version
+            USING ERRCODE = 'TRCFG';
     END IF;
     RETURN q;
 END $$;
@@ -214,27 +209,4 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(7425, p_queue);
     RETURN triage.queue_at(p_queue, p_version);
-END $$;
-
--- The same for several queues.
-CREATE FUNCTION triage.queues_at(p_queues int[], p_versions int[]) RETURNS void
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    stale int;
-BEGIN
-    SELECT k.id INTO stale
-    FROM unnest(p_queues, p_versions) k (id, version) LEFT JOIN LATERAL (
-        SELECT q.version FROM triage.queue q WHERE q.id = k.id AND NOT q.deleted OFFSET 0) q ON true
-    WHERE q.version IS DISTINCT FROM k.version
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM triage.refuse_stale(stale);
-    END IF;
-END $$;
-
-CREATE FUNCTION triage.queues_kept(p_queues int[], p_versions int[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_advisory_xact_lock_shared(7425, q) FROM unnest(p_queues) q;
-    PERFORM triage.queues_at(p_queues, p_versions);
 END $$;

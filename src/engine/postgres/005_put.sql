@@ -1,9 +1,8 @@
 -- Enqueueing.
 --
--- The usual case is one INSERT for all, whatever queues they go to (engine_put_many). A queue with
--- limits, or a message with a dedup key, takes the slow way, one message after the other (engine_put);
--- limits also make those who enqueue take turns, so that the limit holds at every commit and not
--- only nearly.
+-- The usual case is one INSERT for all. A queue with limits, or a message with a dedup key, takes
+-- the slow way, one message after the other; limits also make those who enqueue take turns, so
+-- that the limit holds at every commit and not only nearly.
 
 CREATE TYPE triage.put_result AS (
     place int,           -- of the item in the call, from 1 on
@@ -14,6 +13,62 @@ CREATE TYPE triage.put_result AS (
     enqueued_ms bigint,
     deduplicated boolean
 );
+
+CREATE FUNCTION triage.put_careful(q triage.queue, p_slot smallint[], p_payload bytea[],
+    p_kind smallint[], p_metadata text[], p_key bytea[], p_ready_ms bigint[], p_delay_ms bigint[],
+    p_ttl_ms bigint[], p_now bigint) RETURNS SETOF triage.put_result
+LANGUAGE plpgsql ROWS 100 AS $$
+DECLARE
+    depth bigint := 0;
+    bytes bigint := 0;
+    size bigint;
+    item record;
+    hit triage.dedup;
+    put triage.put_result;
+BEGIN
+    IF q.max_depth > 0 OR q.max_bytes > 0 THEN
+        PERFORM pg_advisory_xact_lock(7422, q.id);
+        SELECT coalesce(sum(c.ready + c.scheduled), 0), coalesce(sum(c.bytes), 0) INTO depth, bytes
+        FROM triage.counts(q.id) c;
+    END IF;
+    FOR item IN
+        SELECT *
+        FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_key, p_ready_ms, p_delay_ms, p_ttl_ms)
+            WITH ORDINALITY
+            i (slot, payload, kind, metadata, key, ready_ms, delay_ms, ttl_ms, place)
+    LOOP
+        put := (item.place, NULL, item.slot,
+                coalesce(item.ready_ms, p_now + coalesce(item.delay_ms, 0)), NULL, p_now, false);
+        size := triage.size_of(NULL, item.payload, item.metadata);
+        hit := NULL;
+        IF item.key IS NOT NULL THEN
+            SELECT * INTO hit FROM triage.dedup d
+            WHERE d.queue = q.id AND d.key = item.key AND coalesce(d.until_ms > p_now, true);
+        END IF;
+        IF hit.seq IS NULL AND q.max_bytes > 0 AND size > q.max_bytes THEN
+            put.status := 'payload-too-large';
+        ELSIF hit.seq IS NULL AND (q.max_depth > 0 AND depth >= q.max_depth
+                                   OR q.max_bytes > 0 AND bytes + size > q.max_bytes) THEN
+            put.status := 'queue-full';
+        ELSIF hit.seq IS NULL THEN
+            put.seq := nextval('triage.seq');
+            IF item.key IS NOT NULL AND (q.dedup_scope = 'live' OR q.dedup_window_ms > 0) THEN
+                hit := triage.dedup_take(q.id, item.key, put.seq, put.slot, put.ready_ms, p_now,
+                    CASE WHEN q.dedup_scope = 'window' THEN p_now + q.dedup_window_ms END, p_now);
+            END IF;
+        END IF;
+        IF hit.seq IS NOT NULL THEN
+            put := (item.place, NULL, hit.slot, hit.ready_ms, hit.seq, hit.enqueued_ms, true);
+            INSERT INTO triage.tally (queue, slot, deduplicated) VALUES (q.id, item.slot, 1);
+        ELSIF put.status IS NULL THEN
+            PERFORM triage.put_one(q, put, item.payload, item.kind, item.metadata, item.key,
+                                   p_now + nullif(coalesce(item.ttl_ms, q.ttl_ms), 0), p_now);
+            depth := depth + 1;
+            bytes := bytes + size;
+        END IF;
+        RETURN NEXT put;
+    END LOOP;
+END $$;
 
 -- Takes a key for a message, unless somebody has it: then returns theirs.
 CREATE FUNCTION triage.dedup_take(p_queue int, p_key bytea, p_seq bigint, p_slot smallint,
@@ -77,115 +132,47 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     q triage.queue := triage.queue_kept(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
-    depth bigint := 0;
-    bytes bigint := 0;
-    size bigint;
-    fresh boolean := false; -- some are ready
-    item record;
-    hit triage.dedup;
-    put triage.put_result;
 BEGIN
-    IF q.max_depth > 0 OR q.max_bytes > 0 THEN
-        PERFORM pg_advisory_xact_lock(7422, q.id);
-        SELECT coalesce(sum(c.ready + c.scheduled), 0), coalesce(sum(c.bytes), 0) INTO depth, bytes
-        FROM triage.counts(q.id) c;
+    IF p_key IS NULL AND q.max_depth = 0 AND q.max_bytes = 0 THEN
+        RETURN QUERY
+        WITH item AS MATERIALIZED (
+            SELECT i.place, i.slot, i.payload, i.kind, i.metadata, nextval('triage.seq') AS seq,
+                CASE WHEN octet_length(i.payload) > 2000 THEN octet_length(i.payload) END AS large,
+                coalesce(i.ready_ms, now_ms + coalesce(i.delay_ms, 0)) AS ready_ms,
+                now_ms + nullif(coalesce(i.ttl_ms, q.ttl_ms), 0) AS expire_ms
+            FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_ready_ms, p_delay_ms, p_ttl_ms)
+                WITH ORDINALITY
+                i (slot, payload, kind, metadata, ready_ms, delay_ms, ttl_ms, place)),
+        large AS (
+            INSERT INTO triage.body (seq, payload)
+            SELECT i.seq, i.payload FROM item i WHERE i.large IS NOT NULL),
+        now_ready AS (
+            INSERT INTO triage.ready (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
+                born_slot, kind, payload, large, metadata, expire_ms)
+            SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, q.id, 0, i.slot, i.slot, i.kind,
+                CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
+            FROM item i WHERE i.ready_ms <= now_ms),
+        later AS (
+            INSERT INTO triage.scheduled (seq, ready_ms, born_ms, enqueued_ms, queue, attempts,
+                slot, born_slot, kind, payload, large, metadata, expire_ms)
+            SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, q.id, 0, i.slot, i.slot, i.kind,
+                CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
+            FROM item i WHERE i.ready_ms > now_ms),
+        counted AS (
+            INSERT INTO triage.tally (low_ms, queue, slot, ready, scheduled, bytes, enqueued)
+            SELECT min(i.ready_ms) FILTER (WHERE i.ready_ms <= now_ms), q.id, i.slot,
+                count(*) FILTER (WHERE i.ready_ms <= now_ms),
+                count(*) FILTER (WHERE i.ready_ms > now_ms),
+                sum(triage.size_of(NULL, i.payload, i.metadata)), count(*)
+            FROM item i GROUP BY i.slot)
+        SELECT i.place::int, NULL::text, i.slot, i.ready_ms, i.seq, now_ms, false FROM item i;
+    ELSE
+        RETURN QUERY SELECT * FROM triage.put_careful(q, p_slot, p_payload, p_kind, p_metadata,
+            p_key, p_ready_ms, p_delay_ms, p_ttl_ms, now_ms);
     END IF;
-    FOR item IN
-        SELECT *
-        FROM unnest(p_slot, p_payload, p_kind, p_metadata, p_key, p_ready_ms, p_delay_ms, p_ttl_ms)
-            WITH ORDINALITY
-            i (slot, payload, kind, metadata, key, ready_ms, delay_ms, ttl_ms, place)
-    LOOP
-        put := (item.place, NULL, item.slot,
-                coalesce(item.ready_ms, now_ms + coalesce(item.delay_ms, 0)), NULL, now_ms, false);
-        size := triage.size_of(NULL, item.payload, item.metadata);
-        hit := NULL;
-        IF item.key IS NOT NULL THEN
-            SELECT * INTO hit FROM triage.dedup d
-            WHERE d.queue = q.id AND d.key = item.key AND coalesce(d.until_ms > now_ms, true);
-        END IF;
-        IF hit.seq IS NULL AND q.max_bytes > 0 AND size > q.max_bytes THEN
-            put.status := 'payload-too-large';
-        ELSIF hit.seq IS NULL AND (q.max_depth > 0 AND depth >= q.max_depth
-                                   OR q.max_bytes > 0 AND bytes + size > q.max_bytes) THEN
-            put.status := 'queue-full';
-        ELSIF hit.seq IS NULL THEN
-            put.seq := nextval('triage.seq');
-            IF item.key IS NOT NULL AND (q.dedup_scope = 'live' OR q.dedup_window_ms > 0) THEN
-                hit := triage.dedup_take(q.id, item.key, put.seq, put.slot, put.ready_ms, now_ms,
-                    CASE WHEN q.dedup_scope = 'window' THEN now_ms + q.dedup_window_ms END, now_ms);
-            END IF;
-        END IF;
-        IF hit.seq IS NOT NULL THEN
-            put := (item.place, NULL, hit.slot, hit.ready_ms, hit.seq, hit.enqueued_ms, true);
-            INSERT INTO triage.tally (queue, slot, deduplicated) VALUES (q.id, item.slot, 1);
-        ELSIF put.status IS NULL THEN
-            PERFORM triage.put_one(q, put, item.payload, item.kind, item.metadata, item.key,
-                                   now_ms + nullif(coalesce(item.ttl_ms, q.ttl_ms), 0), now_ms);
-            fresh := fresh OR put.ready_ms <= now_ms;
-            depth := depth + 1;
-            bytes := bytes + size;
-        END IF;
-        RETURN NEXT put;
-    END LOOP;
-    IF fresh THEN
-        PERFORM triage.notify(p_queue, now_ms);
+    IF EXISTS (SELECT FROM triage.waiting w WHERE w.queue = p_queue AND w.until_ms > now_ms)
+        AND EXISTS (SELECT FROM unnest(p_slot, p_ready_ms, p_delay_ms) t (slot, ready_ms, delay_ms)
+                    WHERE coalesce(ready_ms, now_ms + coalesce(delay_ms, 0)) <= now_ms) THEN
+        PERFORM pg_notify('triage', p_queue::text);
     END IF;
-END $$;
-
--- The same for messages without dedup keys to queues without limits: p_queues and p_versions are
--- those queues, and p_to names one for each item. ttl_ms NULL: none.
-CREATE FUNCTION triage.engine_put_many(p_queues int[], p_versions int[], p_to int[],
-    p_slot smallint[], p_payload bytea[], p_kind smallint[], p_metadata text[],
-    p_ready_ms bigint[], p_delay_ms bigint[], p_ttl_ms bigint[], p_now bigint DEFAULT NULL)
-RETURNS SETOF triage.put_result
-LANGUAGE plpgsql ROWS 100
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    now_ms bigint := coalesce(p_now, triage.now_ms());
-BEGIN
-    PERFORM triage.queues_kept(p_queues, p_versions);
-    RETURN QUERY
-    WITH item AS MATERIALIZED (
-        SELECT i.place, i.queue, i.slot, i.payload, i.kind, i.metadata,
-            nextval('triage.seq') AS seq,
-            CASE WHEN octet_length(i.payload) > 2000 THEN octet_length(i.payload) END AS large,
-            coalesce(i.ready_ms, now_ms + coalesce(i.delay_ms, 0)) AS ready_ms,
-            now_ms + i.ttl_ms AS expire_ms
-        FROM unnest(p_to, p_slot, p_payload, p_kind, p_metadata, p_ready_ms, p_delay_ms, p_ttl_ms)
-            WITH ORDINALITY
-            i (queue, slot, payload, kind, metadata, ready_ms, delay_ms, ttl_ms, place)),
-    large AS (
-        INSERT INTO triage.body (seq, payload)
-        SELECT i.seq, i.payload FROM item i WHERE i.large IS NOT NULL),
-    now_ready AS (
-        INSERT INTO triage.ready (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-            born_slot, kind, payload, large, metadata, expire_ms)
-        SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, i.queue, 0, i.slot, i.slot, i.kind,
-            CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
-        FROM item i WHERE i.ready_ms <= now_ms),
-    later AS (
-        INSERT INTO triage.scheduled (seq, ready_ms, born_ms, enqueued_ms, queue, attempts, slot,
-            born_slot, kind, payload, large, metadata, expire_ms)
-        SELECT i.seq, i.ready_ms, i.ready_ms, now_ms, i.queue, 0, i.slot, i.slot, i.kind,
-            CASE WHEN i.large IS NULL THEN i.payload END, i.large, i.metadata, i.expire_ms
-        FROM item i WHERE i.ready_ms > now_ms),
-    counted AS (
-        INSERT INTO triage.tally (low_ms, queue, slot, ready, scheduled, bytes, enqueued)
-        SELECT min(i.ready_ms) FILTER (WHERE i.ready_ms <= now_ms), i.queue, i.slot,
-            count(*) FILTER (WHERE i.ready_ms <= now_ms),
-            count(*) FILTER (WHERE i.ready_ms > now_ms),
-            sum(triage.size_of(NULL, i.payload, i.metadata)), count(*)
-        FROM item i GROUP BY i.queue, i.slot)
-    SELECT i.place::int, NULL::text, i.slot, i.ready_ms, i.seq, now_ms, false FROM item i;
-    PERFORM pg_notify('triage', heard.queue::text)
-    FROM unnest(p_queues) heard (queue) CROSS JOIN LATERAL (
-        SELECT FROM triage.waiting w WHERE w.queue = heard.queue AND w.until_ms > now_ms
-        LIMIT 1) w
-    WHERE p_ready_ms IS NULL AND p_delay_ms IS NULL
-        OR EXISTS (SELECT FROM unnest(p_to, p_ready_ms, p_delay_ms) i (queue, ready_ms, delay_ms)
-                   WHERE i.queue = heard.queue
-                       AND coalesce(i.ready_ms, now_ms + coalesce(i.delay_ms, 0)) <= now_ms);
 END $$;

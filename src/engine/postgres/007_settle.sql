@@ -27,16 +27,14 @@ LANGUAGE sql STABLE AS $$
         THEN 'receipt-expired' ELSE 'message-not-found' END
 $$;
 
--- Messages of several queues: p_queues and p_versions are those, and p_from names one for each item.
-CREATE FUNCTION triage.engine_ack(p_queues int[], p_versions int[], p_from int[], p_seq bigint[],
-    p_slot smallint[], p_ready_ms bigint[], p_receipt bytea[], p_now bigint DEFAULT NULL)
-RETURNS SETOF triage.settled
+CREATE FUNCTION triage.engine_ack(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
+    p_ready_ms bigint[], p_receipt bytea[], p_now bigint DEFAULT NULL) RETURNS SETOF triage.settled
 LANGUAGE plpgsql ROWS 100
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    keeping int[]; -- queues with a history
+    q triage.queue := triage.queue_at(p_queue, p_version);
     now_ms bigint := coalesce(p_now, triage.now_ms());
     done bigint[];
     used bytea[];
@@ -44,22 +42,17 @@ DECLARE
     moved boolean; -- some, to another level than the id names
     large bigint[];
     keyed bigint[];
-    keyed_in int[];
     keys bytea[];
 BEGIN
-    PERFORM triage.queues_at(p_queues, p_versions);
-    keeping := ARRAY(SELECT q.id FROM triage.queue q
-                     WHERE q.id = ANY (p_queues) AND q.history_ms > 0);
     WITH gone AS (
         DELETE FROM triage.leased
         WHERE ctid = ANY (ARRAY(
             SELECT r.at
-            FROM unnest(p_from, p_seq, p_slot, p_ready_ms, p_receipt)
-                    i (queue, seq, slot, ready_ms, receipt)
+            FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) i (seq, slot, ready_ms, receipt)
                 CROSS JOIN LATERAL (
                     SELECT l.ctid AS at, l.* FROM triage.leased l WHERE l.seq = i.seq
                     OFFSET 0 FOR UPDATE) r
-            WHERE r.receipt = i.receipt AND r.until_ms > now_ms AND r.queue = i.queue
+            WHERE r.receipt = i.receipt AND r.until_ms > now_ms AND r.queue = p_queue
                 AND r.born_slot = i.slot AND r.born_ms = i.ready_ms))
         RETURNING *),
     kept AS (
@@ -67,23 +60,18 @@ BEGIN
         SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
             g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, g.reason,
             g.escalated_ms, g.escalated_by, g.escalated_why, g.escalated_from, now_ms
-        FROM gone g WHERE g.queue = ANY (keeping)),
+        FROM gone g WHERE q.history_ms > 0),
     counted AS (
         INSERT INTO triage.tally (queue, slot, leased, acked)
-        SELECT g.queue, g.slot, -count(*), count(*) FROM gone g GROUP BY g.queue, g.slot)
+        SELECT p_queue, g.slot, -count(*), count(*) FROM gone g GROUP BY g.slot)
     SELECT array_agg(g.seq), array_agg(g.receipt), array_agg(g.slot),
         bool_or(g.slot <> g.born_slot),
-        array_agg(g.seq) FILTER (WHERE g.payload IS NULL AND g.queue <> ALL (keeping)),
+        array_agg(g.seq) FILTER (WHERE g.payload IS NULL AND q.history_ms = 0),
         array_agg(g.seq) FILTER (WHERE g.dedup_key IS NOT NULL),
-        array_agg(g.queue) FILTER (WHERE g.dedup_key IS NOT NULL),
         array_agg(g.dedup_key) FILTER (WHERE g.dedup_key IS NOT NULL)
-    INTO done, used, slots, moved, large, keyed, keyed_in, keys
+    INTO done, used, slots, moved, large, keyed, keys
     FROM gone g;
-    IF large IS NOT NULL OR keyed IS NOT NULL THEN
-        PERFORM triage.forget(NULL, large, NULL, NULL);
-        PERFORM triage.forget(k.queue, NULL, array_agg(k.seq), array_agg(k.key))
-        FROM unnest(keyed_in, keyed, keys) k (queue, seq, key) GROUP BY k.queue;
-    END IF;
+    PERFORM triage.forget(p_queue, large, keyed, keys);
     IF cardinality(done) = cardinality(p_seq) AND NOT moved THEN
         RETURN QUERY SELECT i.place::int, NULL::text, 'done', i.slot, NULL::bigint
             FROM unnest(p_slot) WITH ORDINALITY i (slot, place);
@@ -93,8 +81,8 @@ BEGIN
     SELECT i.place::int, r.refusal, CASE WHEN r.refusal IS NULL THEN 'done' END,
         (SELECT d.slot FROM unnest(done, slots) d (seq, slot) WHERE d.seq = i.seq), NULL::bigint
     FROM (SELECT *, row_number() OVER (PARTITION BY i.seq, i.receipt ORDER BY i.place) AS nth
-          FROM unnest(p_from, p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
-              i (queue, seq, slot, ready_ms, receipt, place)) i
+          FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
+              i (seq, slot, ready_ms, receipt, place)) i
         CROSS JOIN LATERAL (
             SELECT CASE WHEN i.nth = 1 AND (i.seq, i.receipt) IN (SELECT * FROM unnest(done, used))
                 THEN NULL
@@ -104,7 +92,7 @@ BEGIN
                                 WHERE x.seq = i.seq
                                     AND (x.seq, x.receipt) IN (SELECT * FROM unnest(done, used)))
                 THEN 'receipt-expired'
-                ELSE triage.refusal(i.queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
+                ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
     ORDER BY i.place;
 END $$;
 

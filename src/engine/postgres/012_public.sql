@@ -65,25 +65,6 @@ LANGUAGE sql AS $$
         dedup_key, ttl, metadata)
 $$;
 
-CREATE FUNCTION triage.put_payloads(q triage.queue, p_slot smallint, p_payload bytea[],
-    p_delay_ms bigint, p_ttl_ms bigint) RETURNS SETOF triage.put_result
-LANGUAGE plpgsql ROWS 100 AS $$
-DECLARE
-    n int[] := ARRAY[cardinality(p_payload)];
-    slots smallint[] := array_fill(p_slot, n);
-    kinds smallint[] := array_fill(0::smallint, n);
-    delays bigint[] := array_fill(p_delay_ms, n);
-BEGIN
-    IF q.max_depth > 0 OR q.max_bytes > 0 THEN
-        RETURN QUERY SELECT * FROM triage.engine_put(q.id, q.version, slots, p_payload, kinds, NULL,
-            NULL, NULL, delays, array_fill(p_ttl_ms, n));
-    ELSE
-        RETURN QUERY SELECT * FROM triage.engine_put_many(ARRAY[q.id], ARRAY[q.version],
-            array_fill(q.id, n), slots, p_payload, kinds, NULL, NULL, delays,
-            array_fill(nullif(p_ttl_ms, 0), n));
-    END IF;
-END $$;
-
 -- Many payloads at once, all with the same priority and delay; their ids, in order.
 CREATE FUNCTION triage.enqueue_many(queue text, payloads text[], priority text DEFAULT NULL,
     delay interval DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS SETOF text
@@ -91,13 +72,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
 DECLARE
     q triage.queue := triage.queue_ensure(enqueue_many.queue);
     l triage.level := triage.level_named(q, priority);
+    n int := cardinality(payloads);
     put record;
 BEGIN
     FOR put IN
-        SELECT * FROM triage.put_payloads(q, l.slot,
+        SELECT * FROM triage.engine_put(q.id, q.version, array_fill(l.slot, ARRAY[n]),
             ARRAY(SELECT convert_to(p, 'UTF8') FROM unnest(payloads) WITH ORDINALITY t (p, at)
                   ORDER BY at),
-            triage.to_ms(delay), coalesce(triage.to_ms(ttl), q.ttl_ms)) ORDER BY place
+            array_fill(0::smallint, ARRAY[n]), array_fill(NULL::text, ARRAY[n]), NULL,
+            array_fill(NULL::bigint, ARRAY[n]), array_fill(triage.to_ms(delay), ARRAY[n]),
+            array_fill(triage.to_ms(ttl), ARRAY[n])) ORDER BY place
     LOOP
         IF put.status IS NOT NULL THEN
             PERFORM triage.refuse(429, put.status, format('queue %s is at its limit', q.name));
@@ -222,9 +206,8 @@ DECLARE
     id record := triage.id_of(message_id);
     done triage.settled;
 BEGIN
-    done := triage.engine_ack(ARRAY[(id.q).id], ARRAY[(id.q).version], ARRAY[(id.q).id],
-        ARRAY[id.seq], ARRAY[id.slot], ARRAY[id.ready_ms],
-        ARRAY[triage.receipt_parse(receipt_handle)]);
+    done := triage.engine_ack((id.q).id, (id.q).version, ARRAY[id.seq], ARRAY[id.slot],
+        ARRAY[id.ready_ms], ARRAY[triage.receipt_parse(receipt_handle)]);
     PERFORM triage.expect(done.status, message_id);
 END $$;
 
@@ -249,9 +232,8 @@ BEGIN
             RETURN QUERY SELECT i, 'message-not-found' FROM unnest(part.ids) i;
         ELSE
             RETURN QUERY SELECT part.ids[a.place], coalesce(a.status, 'done')
-                FROM triage.engine_ack(ARRAY[part.id], ARRAY[part.version],
-                    array_fill(part.id, ARRAY[cardinality(part.seqs)]), part.seqs, part.slots,
-                    part.readies, part.receipts) a;
+                FROM triage.engine_ack(part.id, part.version, part.seqs, part.slots, part.readies,
+                                       part.receipts) a;
         END IF;
     END LOOP;
 END $$;

@@ -33,12 +33,6 @@ static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_i
         pg->due_ms = item->enqueued_ms + ttl_ms;
 }
 
-/* Here, or for now: what is known of it has changed, and is shown once. */
-static bool is_last_of_queue(const struct call *c, uint32_t op)
-{
-    return op + 1 == c->op_count || c->ops[op + 1]->queue != c->ops[op]->queue;
-}
-
 static void answer_put(struct pg *pg, struct call *c)
 {
     int row = 0;
@@ -48,7 +42,6 @@ static void answer_put(struct pg *pg, struct call *c)
         deduplicated = PQfnumber(c->result, "deduplicated");
     for (uint32_t o = 0; o < c->op_count; o++) {
         struct engine_op *op = c->ops[o];
-        struct pg_queue *q = (struct pg_queue *)op->queue;
         for (uint32_t i = 0; i < op->put.count; i++) {
             struct put_item *item = &op->put.items[i];
             if (item->status != STATUS_OK)
@@ -58,21 +51,20 @@ static void answer_put(struct pg *pg, struct call *c)
             item->deduplicated = cell_int(c->result, row, deduplicated) != 0;
             item->enqueued_ms = cell_int(c->result, row, enqueued);
             item->id = (struct message_id){
-                .queue = q->face.id,
+                .queue = c->queue->face.id,
                 .slot = (uint8_t)cell_int(c->result, row, slot),
                 .ready_ms = cell_int(c->result, row, ready),
                 .seq = (uint64_t)cell_int(c->result, row, seq),
             };
-            view_put(q, item);
+            view_put(c->queue, item);
             if (item->status == STATUS_OK && !item->deduplicated) {
                 draft_fini(&item->draft);
-                note_due(pg, q, item);
+                note_due(pg, c->queue, item);
             }
             row++;
         }
-        if (is_last_of_queue(c, o))
-            pg_view_changed(q);
     }
+    pg_view_changed(c->queue);
 }
 
 static void answer_settle(struct pg *pg, struct call *c)
@@ -82,7 +74,6 @@ static void answer_settle(struct pg *pg, struct call *c)
         slot = PQfnumber(c->result, "slot"), until = PQfnumber(c->result, "until_ms");
     for (uint32_t o = 0; o < c->op_count; o++) {
         struct engine_op *op = c->ops[o];
-        struct pg_queue *q = (struct pg_queue *)op->queue;
         for (uint32_t i = 0; i < op->settle.count; i++, row++) {
             struct settle_item *item = &op->settle.items[i];
             assert(row < PQntuples(c->result));
@@ -95,11 +86,10 @@ static void answer_settle(struct pg *pg, struct call *c)
             if (item->state == MESSAGE_SCHEDULED)
                 pg->due_ms = 0; /* sweep soon, and learn when */
             if (c->verb == ENGINE_ACK)
-                view_ack(q, item->slot);
+                view_ack(c->queue, item->slot);
         }
-        if (is_last_of_queue(c, o))
-            pg_view_changed(q);
     }
+    pg_view_changed(c->queue);
 }
 
 /* Which step of its plan a message was found by: the first that names its lane and wants more. */

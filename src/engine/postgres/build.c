@@ -21,14 +21,15 @@ void param_queue(struct params *p, const struct pg_queue *q)
     param_int(p, WIRE_INT4, q->face.version);
 }
 
-uint8_t draft_slot(const struct pg_queue *q, const struct draft *d)
+void params_drafts(struct params *p, const struct queue_config *config,
+                   const struct draft *const drafts[], uint32_t count)
 {
-    const struct queue_config *config = &q->face.config;
-    return config->levels[levels_resolve(config, &d->priority)].slot;
-}
-
-void params_drafts(struct params *p, const struct draft *const drafts[], uint32_t count)
-{
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < count; i++) {
+        int rank = levels_resolve(config, &drafts[i]->priority);
+        element_int(p, WIRE_INT2, config->levels[rank].slot);
+    }
+    param_array_end(p);
     param_array(p, WIRE_BYTEA_ARRAY);
     for (uint32_t i = 0; i < count; i++)
         element_bytes(p, drafts[i]->body, drafts[i]->payload_len);
@@ -43,10 +44,6 @@ void params_drafts(struct params *p, const struct draft *const drafts[], uint32_
         element_bytes_or_null(p, d->body + d->payload_len, d->metadata_len);
     }
     param_array_end(p);
-}
-
-void params_keys(struct params *p, const struct draft *const drafts[], uint32_t count)
-{
     param_array(p, WIRE_BYTEA_ARRAY);
     for (uint32_t i = 0; i < count; i++) {
         const struct draft *d = drafts[i];
@@ -55,97 +52,45 @@ void params_keys(struct params *p, const struct draft *const drafts[], uint32_t 
     param_array_end(p);
 }
 
-/* The items of a call that are to be stored, and where to. */
-struct puts {
-    const struct draft **drafts;
-    const struct pg_queue **to;
-    uint32_t count;
-};
-
-static struct puts puts_of(const struct call *c)
+/* Of the items that are to be stored. The caller frees the array. */
+static const struct draft **drafts_of(const struct call *c, uint32_t *count)
 {
     uint32_t most = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
         most += c->ops[o]->put.count;
-    struct puts puts = {.drafts = mem_alloc(most * sizeof(puts.drafts[0])),
-                        .to = mem_alloc(most * sizeof(puts.to[0]))};
+    const struct draft **drafts = mem_alloc(most * sizeof(struct draft *));
+    *count = 0;
     for (uint32_t o = 0; o < c->op_count; o++) {
         for (uint32_t i = 0; i < c->ops[o]->put.count; i++) {
-            if (c->ops[o]->put.items[i].status != STATUS_OK)
-                continue;
-            puts.drafts[puts.count] = &c->ops[o]->put.items[i].draft;
-            puts.to[puts.count++] = (const struct pg_queue *)c->ops[o]->queue;
+            if (c->ops[o]->put.items[i].status == STATUS_OK)
+                drafts[(*count)++] = &c->ops[o]->put.items[i].draft;
         }
     }
-    return puts;
-}
-
-/* Every queue of a call once: their ids, and the versions of their configurations. */
-static void param_queues(struct params *p, const struct call *c)
-{
-    struct pg_queue **queues = mem_alloc(c->op_count * sizeof(struct pg_queue *));
-    uint32_t count = 0;
-    for (uint32_t o = 0; o < c->op_count; o++) {
-        struct pg_queue *q = (struct pg_queue *)c->ops[o]->queue;
-        if (q->call != c)
-            queues[count++] = q;
-        q->call = c;
-    }
-    param_array(p, WIRE_INT4_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT4, queues[i]->face.id);
-    param_array_end(p);
-    param_array(p, WIRE_INT4_ARRAY);
-    for (uint32_t i = 0; i < count; i++) {
-        element_int(p, WIRE_INT4, queues[i]->face.version);
-        queues[i]->call = NULL;
-    }
-    param_array_end(p);
-    free(queues);
-}
-
-static int64_t ttl_of(const struct pg_queue *q, const struct draft *d)
-{
-    return d->ttl_ms == TTL_DEFAULT ? q->face.config.ttl_ms : d->ttl_ms;
+    return drafts;
 }
 
 static void build_put(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
-    struct puts puts = puts_of(c);
-    if (c->mixed) {
-        c->sql = "SELECT * FROM triage.engine_put_many($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
-        param_queues(p, c);
-        param_array(p, WIRE_INT4_ARRAY);
-        for (uint32_t i = 0; i < puts.count; i++)
-            element_int(p, WIRE_INT4, puts.to[i]->face.id);
-        param_array_end(p);
-    } else {
-        c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
-        param_queue(p, c->queue);
-    }
-    param_array(p, WIRE_INT2_ARRAY);
-    for (uint32_t i = 0; i < puts.count; i++)
-        element_int(p, WIRE_INT2, draft_slot(puts.to[i], puts.drafts[i]));
-    param_array_end(p);
-    params_drafts(p, puts.drafts, puts.count);
-    if (!c->mixed)
-        params_keys(p, puts.drafts, puts.count);
+    uint32_t count;
+    const struct draft **drafts = drafts_of(c, &count);
+    c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+    param_queue(p, c->queue);
+    params_drafts(p, &c->queue->face.config, drafts, count);
     param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < puts.count; i++)
-        element_int_unless(p, WIRE_INT8, READY_NOW, puts.drafts[i]->ready_ms);
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, READY_NOW, drafts[i]->ready_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < puts.count; i++)
-        element_int_unless(p, WIRE_INT8, 0, puts.drafts[i]->delay_ms);
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, 0, drafts[i]->delay_ms);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < puts.count; i++)
-        element_int_unless(p, WIRE_INT8, c->mixed ? 0 : -1, ttl_of(puts.to[i], puts.drafts[i]));
+    for (uint32_t i = 0; i < count; i++)
+        element_int_unless(p, WIRE_INT8, TTL_DEFAULT, drafts[i]->ttl_ms);
     param_array_end(p);
     param_now(pg, job, p);
-    free(puts.drafts);
-    free(puts.to);
+    free(drafts);
 }
 
 /* The id of another queue's message is nobody's here; no message has the seq 0. */
@@ -154,54 +99,39 @@ static int64_t seq_of(const struct pg_queue *q, const struct message_id *id)
     return id->queue == q->face.id ? (int64_t)id->seq : 0;
 }
 
-/* A message, and the queue that it is to be in. */
-struct sought {
-    const struct message_id *id;
-    const struct pg_queue *in;
-};
-
 /* Ids as three arrays: seq, slot, first ready time. */
-static void put_ids(struct params *p, const struct sought ids[], uint32_t count)
+static void put_ids(struct params *p, const struct pg_queue *q, const struct message_id *ids[],
+                    uint32_t count)
 {
     param_array(p, WIRE_INT8_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT8, seq_of(ids[i].in, ids[i].id));
+        element_int(p, WIRE_INT8, seq_of(q, ids[i]));
     param_array_end(p);
     param_array(p, WIRE_INT2_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT2, ids[i].id->slot);
+        element_int(p, WIRE_INT2, ids[i]->slot);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT8, ids[i].id->ready_ms);
+        element_int(p, WIRE_INT8, ids[i]->ready_ms);
     param_array_end(p);
 }
 
-/* The queues, ids and receipts of all items of all ops. */
+/* The ids and receipts of all items of all ops. */
 static void put_receipts(struct params *p, const struct call *c)
 {
     uint32_t count = 0, n = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
         count += c->ops[o]->settle.count;
     const struct settle_item **items = mem_alloc(count * sizeof(struct settle_item *));
-    struct sought *ids = mem_alloc(count * sizeof(struct sought));
+    const struct message_id **ids = mem_alloc(count * sizeof(struct message_id *));
     for (uint32_t o = 0; o < c->op_count; o++) {
-        const struct engine_op *op = c->ops[o];
-        for (uint32_t i = 0; i < op->settle.count; i++, n++) {
-            items[n] = &op->settle.items[i];
-            ids[n] = (struct sought){&items[n]->id, (const struct pg_queue *)op->queue};
+        for (uint32_t i = 0; i < c->ops[o]->settle.count; i++, n++) {
+            items[n] = &c->ops[o]->settle.items[i];
+            ids[n] = &items[n]->id;
         }
     }
-    if (c->mixed) {
-        param_queues(p, c);
-        param_array(p, WIRE_INT4_ARRAY);
-        for (uint32_t i = 0; i < count; i++)
-            element_int(p, WIRE_INT4, ids[i].in->face.id);
-        param_array_end(p);
-    } else {
-        param_queue(p, c->queue);
-    }
-    put_ids(p, ids, count);
+    put_ids(p, c->queue, ids, count);
     param_array(p, WIRE_BYTEA_ARRAY);
     for (uint32_t i = 0; i < count; i++)
         element_bytes(p, items[i]->receipt, RECEIPT_BYTES);
@@ -214,9 +144,10 @@ static void build_settle(struct pg *pg, struct job *job, struct call *c)
 {
     struct params *p = &c->params;
     const struct engine_op *op = c->ops[0];
+    param_queue(p, c->queue);
     put_receipts(p, c);
     if (c->verb == ENGINE_ACK) {
-        c->sql = "SELECT * FROM triage.engine_ack($1,$2,$3,$4,$5,$6,$7,$8)";
+        c->sql = "SELECT * FROM triage.engine_ack($1,$2,$3,$4,$5,$6,$7)";
     } else if (c->verb == ENGINE_EXTEND) {
         c->sql = "SELECT * FROM triage.engine_extend($1,$2,$3,$4,$5,$6,$7,$8)";
         param_int(p, WIRE_INT8, op->settle.lease_ms);
@@ -272,10 +203,10 @@ static int64_t seq_limit(uint64_t seq)
 static void put_selection(struct params *p, const struct engine_op *op)
 {
     if (op->bulk.id_count > 0) {
-        struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(struct sought));
+        const struct message_id **ids = mem_alloc(op->bulk.id_count * sizeof(struct message_id *));
         for (uint32_t i = 0; i < op->bulk.id_count; i++)
-            ids[i] = (struct sought){&op->bulk.ids[i], (const struct pg_queue *)op->queue};
-        put_ids(p, ids, op->bulk.id_count);
+            ids[i] = &op->bulk.ids[i];
+        put_ids(p, (const struct pg_queue *)op->queue, ids, op->bulk.id_count);
         free(ids);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
@@ -293,10 +224,10 @@ static void build_move(struct call *c, const struct engine_op *op)
     const struct move_note *note = &op->move.note;
     c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
     param_queue(p, c->queue);
-    struct sought *ids = mem_alloc(op->move.count * sizeof(struct sought));
+    const struct message_id **ids = mem_alloc(op->move.count * sizeof(struct message_id *));
     for (uint32_t i = 0; i < op->move.count; i++)
-        ids[i] = (struct sought){&op->move.items[i].id, c->queue};
-    put_ids(p, ids, op->move.count);
+        ids[i] = &op->move.items[i].id;
+    put_ids(p, c->queue, ids, op->move.count);
     free(ids);
     param_int(p, WIRE_INT2, op->move.slot);
     param_text(p, note->actor, note->actor_len);

@@ -45,6 +45,7 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
         return false;
     switch (op->verb) {
     case ENGINE_PUT:
+    case ENGINE_ACK:
         return true;
     case ENGINE_NACK:
     case ENGINE_RELEASE:
@@ -90,44 +91,19 @@ static void segment_end(struct job *job, struct segment *s)
     s->claims_end = &s->claims;
 }
 
-/* Whether it shares a call with those of other queues. */
-static bool mixes(const struct pg_queue *q, const struct engine_op *op)
-{
-    if (op->verb == ENGINE_ACK)
-        return true;
-    bool ok =
-        op->verb == ENGINE_PUT && q->face.config.max_depth == 0 && q->face.config.max_bytes == 0;
-    for (uint32_t i = 0; ok && i < op->put.count; i++)
-        ok = op->put.items[i].draft.dedup_len == 0;
-    return ok;
-}
-
-/* A call of its queue alone comes first: in it are messages that came before. */
-static struct call *find_call(struct call *first, const struct pg_queue *q,
-                              const struct engine_op *op, bool mixed)
-{
-    struct call *found = NULL;
-    for (struct call *c = first; c; c = c->next) {
-        if (!c->mixed && joins(c, q, op))
-            return c;
-        if (c->mixed && mixed && c->verb == op->verb)
-            found = c;
-    }
-    return found;
-}
-
 static void segment_add(struct segment *s, struct pg_queue *q, struct engine_op *op)
 {
-    bool claim = op->verb == ENGINE_CLAIM, mixed = mixes(q, op);
-    struct call *c = find_call(claim ? s->claims : s->first, q, op, mixed);
-    if (!c) {
-        struct call ***end = claim ? &s->claims_end : &s->end;
-        struct job tail = {.calls_end = *end};
-        c = call_add(&tail, kind_of(op->verb), q, op->verb, NULL);
-        c->mixed = mixed;
-        *end = tail.calls_end;
+    bool claim = op->verb == ENGINE_CLAIM;
+    for (struct call *c = claim ? s->claims : s->first; c; c = c->next) {
+        if (joins(c, q, op)) {
+            call_join(c, op);
+            return;
+        }
     }
-    call_join(c, op);
+    struct call ***end = claim ? &s->claims_end : &s->end;
+    struct job tail = {.calls_end = *end};
+    call_join(call_add(&tail, kind_of(op->verb), q, op->verb, NULL), op);
+    *end = tail.calls_end;
 }
 
 /* Items that need no database to be refused. */

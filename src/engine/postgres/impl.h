@@ -18,9 +18,9 @@
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
  * shard's own while the next group gathers. Two run side by side when neither reads what the
  * other may be changing, be it only how many there are. Ops of one verb on one queue become one
- * call, and enqueues and acks of many queues, so that a hundred of them are one statement. In a job
- * everything that puts, settles or extends comes before what claims; a claim may therefore find
- * what was submitted after it in the same group, when nobody could know yet that it was.
+ * call, so that a hundred enqueues are one INSERT. In a job everything that puts, settles or
+ * extends comes before what claims; a claim may therefore find what was submitted after
+ * it in the same group, when nobody could know yet that it was.
  *
  * What a lost connection leaves behind. Until COMMIT is sent nothing has happened. After
  * that each transaction is known by the token that it stored: whoever can store that token
@@ -67,9 +67,8 @@ struct pg_queue {
     bool viewed;  /* its view is to be read */
     bool claimed; /* somebody may be about to wait */
     struct pg_queue *next_listed;
-    const struct call *call; /* whose parameters name it already */
-    int64_t waits_until_ms;  /* mono: others know until then that consumers wait here */
-    bool retired;            /* out of the map: freed when nothing is under way */
+    int64_t waits_until_ms; /* mono: others know until then that consumers wait here */
+    bool retired;           /* out of the map: freed when nothing is under way */
 };
 
 /* One call of a function. */
@@ -93,7 +92,6 @@ struct call {
     bool prepares; /* it went behind its preparation, whose answer comes first */
     PGresult *result;
     struct pg_queue *queue;
-    bool mixed;             /* its ops may be of other queues */
     uint64_t puts;          /* queue->puts when it was sent */
     struct engine_op **ops; /* in order */
     uint32_t op_count, op_cap;
@@ -180,11 +178,10 @@ struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
 /* build.c */
 void call_build(struct pg *pg, struct job *job, struct call *c);
 void param_now(const struct pg *pg, const struct job *job, struct params *p);
-void param_queue(struct params *p, const struct pg_queue *q);        /* its id and version */
-uint8_t draft_slot(const struct pg_queue *q, const struct draft *d); /* of a level that is known */
-/* Arrays of their payloads, kinds and metadata; and of their dedup keys. */
-void params_drafts(struct params *p, const struct draft *const drafts[], uint32_t count);
-void params_keys(struct params *p, const struct draft *const drafts[], uint32_t count);
+void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
+/* Arrays of their slots, payloads, kinds, metadata and dedup keys. */
+void params_drafts(struct params *p, const struct queue_config *config,
+                   const struct draft *const drafts[], uint32_t count);
 
 /* claims.c */
 bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */

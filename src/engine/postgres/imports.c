@@ -20,6 +20,12 @@ void imports_check(struct pg_queue *q, struct engine_op *op)
          item < end_; item++)                                                                      \
         if (item->status == STATUS_OK)
 
+static uint8_t slot_of(const struct pg_queue *q, const struct import_item *item)
+{
+    const struct queue_config *config = &q->face.config;
+    return config->levels[levels_resolve(config, &item->draft.priority)].slot;
+}
+
 static void element_text_or_null(struct params *p, const char *text, size_t len)
 {
     if (len > 0)
@@ -33,12 +39,7 @@ static void put_drafts(struct params *p, const struct pg_queue *q, const struct 
     const struct draft **drafts = mem_alloc(op->import.count * sizeof(struct draft *));
     uint32_t count = 0;
     EACH_IMPORT(op, item) drafts[count++] = &item->draft;
-    param_array(p, WIRE_INT2_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT2, draft_slot(q, drafts[i]));
-    param_array_end(p);
-    params_drafts(p, drafts, count);
-    params_keys(p, drafts, count);
+    params_drafts(p, &q->face.config, drafts, count);
     free(drafts);
 }
 
@@ -88,7 +89,7 @@ static void put_words(struct params *p, const struct pg_queue *q, const struct e
     param_array(p, WIRE_INT2_ARRAY);
     EACH_IMPORT(op, item)
     {
-        int from = import_from_slot(item, &q->face.config, draft_slot(q, &item->draft));
+        int from = import_from_slot(item, &q->face.config, slot_of(q, item));
         element_int_unless(p, WIRE_INT2, -1, item->escalated ? from : -1);
     }
     param_array_end(p);

@@ -4,8 +4,7 @@
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
-#define VIEW_MS                                                                                    \
-    50 /* how old a view may get that claims go by; else the next sweep is soon enough */
+#define VIEW_MS 50 /* how old a view may get while the queue is in use */
 
 /* Others, time or a limit may have a say in what is left after a claim; then it is not for us to
  * count. */
@@ -23,9 +22,9 @@ static bool countable(const struct pg_queue *q)
 
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now)
 {
-    if (op->verb == ENGINE_PUT || op->verb == ENGINE_ACK)
-        return false;
-    return op->verb != ENGINE_CLAIM || !countable(q) || now.mono_ms - q->read_ms >= VIEW_MS;
+    bool counted = op->verb == ENGINE_PUT || op->verb == ENGINE_ACK ||
+                   (op->verb == ENGINE_CLAIM && countable(q));
+    return !counted || now.mono_ms - q->read_ms >= VIEW_MS;
 }
 
 void view_put(struct pg_queue *q, const struct put_item *item)
