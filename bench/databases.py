@@ -47,9 +47,9 @@ def postgres(bench):
         for title, load in EACH_LOADS:
             found = bench.compare(subjects, load, title)
             if load.mix != "mixed":
-                bench.results.judge(*ahead_of(found, "postgres-sql", 5, ours="batches-100"),
+                bench.results.judge(*ahead_of(found, "postgres-sql", 5),
                                     *ahead_of(found, "driver", 5, aim),
-                                    *ahead_of(found, "postgres-sql", 5, aim))
+                                    *ahead_of(found, "postgres-sql", 5, aim, ours="batches-100"))
 
 
 def postgres_future(bench):

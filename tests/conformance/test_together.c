@@ -1,7 +1,8 @@
 /* Ops of several queues in one group: an engine may do them at once, and each is as if it were
  * alone. */
-#include "base/mem.h"
 #include "conformance/driver.h"
+
+#include <string.h>
 
 #define MOST 16
 
@@ -9,14 +10,6 @@ static struct engine_op ops[MOST];
 static struct put_item puts[MOST];
 static struct settle_item settles[MOST];
 static uint32_t count;
-
-static void make(const char *name, void (*change)(struct queue_config *c))
-{
-    struct queue_config config = rig_config(2);
-    if (change)
-        change(&config);
-    make_queue(name, &config);
-}
 
 static struct put_item *add_put(const char *q, struct spec s)
 {
@@ -51,17 +44,14 @@ static void run(void)
         restart();
 }
 
-static void at_most_one(struct queue_config *c)
-{
-    c->max_depth = 1;
-}
-
 static void enqueues_of_several_queues_keep_order_keys_and_limits(void **state)
 {
     (void)state;
-    make("a", NULL);
-    make("b", NULL);
-    make("c", at_most_one);
+    struct queue_config plain = rig_config(2), limited = plain;
+    limited.max_depth = 1;
+    make_queue("a", &plain);
+    make_queue("b", &plain);
+    make_queue("c", &limited);
     add_put("a", (struct spec){.payload = "a1"});
     struct put_item *b1 = add_put("b", (struct spec){.payload = "b1", .rank = 1});
     struct put_item *c1 = add_put("c", (struct spec){.payload = "c1"});
@@ -88,16 +78,13 @@ static void enqueues_of_several_queues_keep_order_keys_and_limits(void **state)
     assert_drains_as("c", "c1");
 }
 
-static void for_ten_seconds(struct queue_config *c)
-{
-    c->ttl_ms = 10000;
-}
-
 static void each_goes_by_the_times_of_its_own_queue(void **state)
 {
     (void)state;
-    make("lasting", NULL);
-    make("brief", for_ten_seconds);
+    struct queue_config lasting = rig_config(2), brief = lasting;
+    brief.ttl_ms = 10000;
+    make_queue("lasting", &lasting);
+    make_queue("brief", &brief);
     add_put("lasting", (struct spec){.payload = "l1"});
     add_put("brief", (struct spec){.payload = "b1"});
     add_put("brief", (struct spec){.payload = "b2", .ttl_ms = -1});
@@ -113,21 +100,14 @@ static void each_goes_by_the_times_of_its_own_queue(void **state)
     assert_drains_as("lasting", "l3");
 }
 
-static void kept_for_an_hour(struct queue_config *c)
-{
-    c->history_ms = 3600000;
-}
-
-static void while_it_lives(struct queue_config *c)
-{
-    c->dedup_scope = DEDUP_LIVE;
-}
-
 static void acks_of_several_queues_open_what_is_theirs(void **state)
 {
     (void)state;
-    make("a", while_it_lives);
-    make("b", kept_for_an_hour);
+    struct queue_config keyed = rig_config(2), remembers = keyed;
+    keyed.dedup_scope = DEDUP_LIVE;
+    remembers.history_ms = 3600000;
+    make_queue("a", &keyed);
+    make_queue("b", &remembers);
     assert_int_equal(put_spec("a", (struct spec){.payload = "a1", .dedup = "k"}).status, STATUS_OK);
     put("a", "a2", 0);
     put("b", "b1", 0);

@@ -110,9 +110,13 @@ class CachedDisk(Disk):
 
     def __init__(self, folder, below, megabytes):
         self.below = below.mount()
-        above = ext4(folder, os.path.join(below.folder, "disk"), megabytes, sparse=False)
+        try:
+            above = ext4(folder, os.path.join(below.folder, "disk"), megabytes, sparse=False)
+            run("sync", "-f", below.folder)
+        except OSError:  # nobody will have it to end it
+            below.end()
+            raise
         super().__init__(folder, above.what, *above.options)
-        run("sync", "-f", below.folder)
         self.chance = random.Random(new_seed())
         self.shares = (0, 0.1, 0.5, 0.9)  # of its cache, that the disk may have written
 

@@ -13,7 +13,7 @@ from server import ROOT, TRIAGE, TRIAGED
 from wire import until
 
 sys.path.append(os.path.join(ROOT, "bench"))
-from postgres import report_between  # noqa: E402
+from postgres import in_transactions, report_between  # noqa: E402
 
 RUN = os.path.join(ROOT, "bench", "run.py")
 
@@ -114,3 +114,10 @@ def test_pgbench_is_counted_between_samples():
     assert report.p50_ms == report.p99_9_ms == pytest.approx(50)
     assert report.server_cpu_us == pytest.approx(200_000)
     assert report.own_cpu_us == pytest.approx(20_000)
+
+
+def test_a_driver_sends_each_statement_in_a_transaction_of_its_own():
+    script = "\\set a 1\nUPDATE t\nSET x = 1 RETURNING id \\gset\nDELETE FROM t;\n"
+    assert in_transactions(script).split("\n") == [
+        "\\set a 1", "BEGIN;", "UPDATE t", "SET x = 1 RETURNING id \\gset", "COMMIT;",
+        "BEGIN;", "DELETE FROM t;", "COMMIT;", ""]
