@@ -24,7 +24,7 @@ all: build ## build the server and the client: build/triaged, build/triage
 run: setup-run build ## start a server on 127.0.0.1:7420 with ./data
 	@tools/run
 
-test: setup-test ## run all tests (TEST_ARGS="unit/buf system" for some)
+test: setup-test ## run all tests (TEST_ARGS="unit/wal system" for some)
 	@$(PYTHON) tools/run-tests $(TEST_ARGS)
 
 bench: setup-bench build ## measure Triage beside its peers (BENCH_ARGS)
@@ -50,6 +50,7 @@ install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
 	install -D -m 755 -t $(DESTDIR)$(bindir) build/triaged build/triage
 	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service | \
 	    install -D -m 644 /dev/stdin $(DESTDIR)$(unitdir)/triaged.service
+	install -m 644 -t $(DESTDIR)$(unitdir) packaging/triaged.socket
 	test -e $(DESTDIR)$(sysconfdir)/triage/triage.conf || \
 	    install -D -m 644 -t $(DESTDIR)$(sysconfdir)/triage packaging/triage.conf
 

@@ -138,7 +138,6 @@ static uint32_t claim_some(struct bench *b, uint32_t want)
     struct engine_op op = {
         .verb = ENGINE_CLAIM, .visit = note_claim, .claim = {.plan = &plan, .lease_ms = -1}};
     run(b, &op);
-    policy_settle(&b->policy, &plan);
     return op.claim.found;
 }
 

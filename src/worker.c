@@ -1,4 +1,5 @@
 #include "worker.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 
@@ -54,6 +55,7 @@ static void on_stop(uv_async_t *async)
     } else if (stage == STAGE_END) {
         broker_close_handles(w->broker, &w->loop);
         uv_close((uv_handle_t *)&w->stop, NULL);
+        turn_watch_close(&w->turns);
     }
 }
 
@@ -64,23 +66,24 @@ void worker_init(struct worker *w, struct worker_set *set, uint32_t index, bool 
     if (uv_loop_init(&w->loop) != 0 || uv_async_init(&w->loop, &w->stop, on_stop) != 0)
         abort();
     w->stop.data = w;
+    turn_watch_init(&w->turns, &w->loop);
 }
 
-int worker_listen(struct worker *w, struct broker *b, const struct api_options *options,
-                  const struct http_limits *limits, const char *address, int port, bool shared)
+void worker_open(struct worker *w, struct broker *b, const struct api_options *options,
+                 const struct http_limits *limits)
 {
     w->broker = b;
     if (!w->has_net)
-        return 0;
+        return;
     w->port = broker_port_open(b, &w->loop);
     w->api = api_new(w->port, options);
-    struct http_hooks hooks = {api_handle, api_body_limit, api_problem, w->api};
+    struct http_hooks hooks = {api_handle, api_admit, api_problem, w->api};
     w->http = http_server_new(&w->loop, &hooks, limits);
-    return http_server_listen(w->http, address, port, shared);
 }
 
 void worker_run(struct worker *w)
 {
+    turn_watch_start(&w->turns, log_wants(LOG_DEBUG));
     uv_run(&w->loop, UV_RUN_DEFAULT);
 }
 

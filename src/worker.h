@@ -4,6 +4,7 @@
 #define TRIAGE_WORKER_H
 
 #include "api/api.h"
+#include "base/turn.h"
 #include "broker/broker.h"
 #include "net/server.h"
 
@@ -27,6 +28,7 @@ struct worker {
     uv_loop_t loop;
     uv_thread_t thread;
     uv_async_t stop;
+    struct turn_watch turns;
     struct broker *broker;
     struct broker_port *port;
     struct http_server *http;
@@ -38,10 +40,9 @@ struct worker {
 void worker_init(struct worker *w, struct worker_set *set, uint32_t index, bool has_shard,
                  bool has_net);
 
-/* Opens port, api and listener; the broker is open. Returns 0 or a libuv error. */
-MUST_USE int worker_listen(struct worker *w, struct broker *b, const struct api_options *options,
-                           const struct http_limits *limits, const char *address, int port,
-                           bool shared);
+/* Opens port, api and HTTP server; the broker is open. Where it listens is said to `w->http`. */
+void worker_open(struct worker *w, struct broker *b, const struct api_options *options,
+                 const struct http_limits *limits);
 
 void worker_start(struct worker *w); /* in a thread of its own */
 void worker_run(struct worker *w);   /* on this one, until it has drained */

@@ -5,6 +5,7 @@
 #define TRIAGE_API_API_H
 
 #include "base/status.h"
+#include "base/turn.h"
 #include "net/server.h"
 
 #include <stdatomic.h>
@@ -13,13 +14,18 @@
 #include <stdint.h>
 
 struct api;
-struct auth_table;
+struct auth;
 struct broker;
+struct budget;
 struct broker_port;
+struct guard;
 struct rate;
 
 /* The numbers of all net threads together. */
 typedef void api_http_counters(void *ctx, struct http_counters *sum);
+
+/* … and of all loops. */
+typedef void api_turn_counters(void *ctx, struct turn_counters *sum);
 
 /* Everything is borrowed for the life of the api, and shared between the threads. */
 struct api_options {
@@ -31,10 +37,14 @@ struct api_options {
     const char *openapi;    /* text of openapi.yaml; NULL: not served */
     size_t openapi_len;
     const atomic_bool *draining;      /* NULL: never */
-    const struct auth_table *auth;    /* NULL: everybody may do everything */
+    struct auth *auth;                /* NULL: everybody may do everything */
+    struct guard *guard;              /* NULL: from anywhere */
     struct rate *rate;                /* NULL: no limit; for requests without a token */
     api_http_counters *http_counters; /* NULL: left out of /metrics */
     void *http_counters_ctx;
+    struct budget *budget;            /* NULL: left out of /metrics */
+    api_turn_counters *turn_counters; /* the same */
+    void *turn_counters_ctx;
 };
 
 struct api *api_new(struct broker_port *port, const struct api_options *options);
@@ -42,7 +52,7 @@ void api_free(struct api *api); /* nothing under way; NULL is fine */
 
 /* The hooks of net/server.h; ctx is the api. */
 http_handler api_handle;
-http_body_limit api_body_limit;
+http_admit api_admit;
 http_problem api_problem;
 
 #endif

@@ -1,9 +1,12 @@
 /* Who may do what: bearer tokens from a file. Only digests of tokens are kept, in
- * the file and in memory, and neither is ever logged. Read once at start and then
- * constant, so that every thread may look.
+ * the file and in memory, and neither is ever logged. A table is constant once it
+ * was read, so that every thread may look; another reading makes another table.
  *
  * A line of the file:  NAME SHA256HEX ROLE[,ROLE…] [QUEUE_PREFIX]
- * where SHA256HEX is what `printf %s "$TOKEN" | sha256sum` prints. Empty lines and lines that start
+ * where QUEUE_PREFIX `mail` is good for the queue mail and for those below it, as in mail.in,
+ * mail_in and mail-in, and not for mailbox; a prefix that ends in . _ or - is good for what starts
+ * with it. SHA256HEX is what `printf %s "$TOKEN" | sha256sum` prints, or - when there is no such
+ * secret: then only a client certificate of that NAME will do. Empty lines and lines that start
  * with '#' are skipped. */
 #ifndef TRIAGE_API_AUTH_H
 #define TRIAGE_API_AUTH_H
@@ -13,6 +16,7 @@
 #include "base/status.h"
 #include "net/server.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,9 +36,10 @@ enum role {
 
 struct auth_token {
     char name[AUTH_NAME_MAX + 1];
+    bool has_digest;
     uint8_t digest[AUTH_DIGEST];
     uint8_t roles;
-    char prefix[QUEUE_NAME_MAX + 1]; /* of the queues it is good for; empty: all */
+    char prefix[QUEUE_NAME_MAX + 1]; /* of the queues it is good for, as above; empty: all */
     struct rate *rate;               /* owned; NULL: no limit */
 };
 
@@ -44,7 +49,7 @@ struct auth_table {
 };
 
 /* `per_second` 0 sets no limit per token. On failure nothing is kept and `error` has a sentence
- * with the line's number. */
+ * with the line's number for each mistake, with newlines between. */
 MUST_USE bool auth_load(const char *path, double per_second, struct auth_table *table,
                         struct buf *error);
 MUST_USE bool auth_parse(const char *text, size_t len, double per_second, struct auth_table *table,
@@ -54,11 +59,34 @@ void auth_fini(struct auth_table *table);
 /* The token of an Authorization header, or NULL. */
 const struct auth_token *auth_find(const struct auth_table *table, struct http_slice header);
 
+/* The token of this name, or NULL; for a name that was proved, by a certificate. */
+const struct auth_token *auth_find_name(const struct auth_table *table, struct http_slice name);
+
 /* Whether it has one of `roles` (0: any will do), and may touch `queue` (NULL: none is meant). */
 bool auth_allows(const struct auth_token *token, uint8_t roles, const char *queue);
 
 /* Appends the sentence for a call that needs one of `roles` and is not allowed: what the token
  * lacks, or which queues it is for. */
 void auth_explain(const struct auth_token *token, uint8_t roles, struct buf *out);
+
+/* The table in force, which is exchanged as a whole while threads look and calls go on. */
+struct auth_version {
+    struct auth_table table;
+    atomic_uint holders;
+};
+
+struct auth;
+
+struct auth *auth_new(struct auth_table *table); /* takes the tokens over */
+void auth_free(struct auth *a);                  /* NULL is fine */
+
+/* Takes the tokens over and puts them in force. Tokens that stay as they were keep the account of
+ * their rate limit. */
+void auth_replace(struct auth *a, struct auth_table *table);
+
+/* Any thread: makes *held the version in force; cheap when it is. */
+void auth_refresh(struct auth *a, struct auth_version **held);
+struct auth_version *auth_hold(struct auth_version *v);
+void auth_release(struct auth_version *v); /* NULL is fine */
 
 #endif

@@ -79,11 +79,7 @@ static bool batch_from_json(struct call *c, struct problem *p)
     static const struct field_table table = FIELD_TABLE(specs);
     struct json_doc *doc = &c->api->doc;
     uint32_t list = 0;
-    if (c->http->body_len == 0)
-        return problem_set(p, STATUS_MALFORMED_JSON, "The body is empty; send a JSON object.");
-    if (!json_parse(doc, c->http->body, c->http->body_len, BATCH_TOKENS_MAX))
-        return problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
-    if (!fields_object(doc, 0, "", &table, &list, p))
+    if (!call_parse(c, BATCH_TOKENS_MAX, p) || !fields_object(doc, 0, "", &table, &list, p))
         return false;
     const struct json_token *messages = &doc->tokens[list];
     if (list == 0 || messages->type != JSON_ARRAY || messages->count == 0 ||
@@ -117,21 +113,9 @@ static bool batch_from_lines(struct call *c, struct problem *p)
 void batch_enqueue(struct call *c)
 {
     struct problem p;
-    bool ok = false;
     p.field[0] = p.detail[0] = '\0';
-    switch (media_of(c->http->content_type)) {
-    case MEDIA_JSON:
-        ok = batch_from_json(c, &p);
-        break;
-    case MEDIA_NDJSON:
-        ok = batch_from_lines(c, &p);
-        break;
-    default:
-        problem_set(&p, STATUS_UNSUPPORTED_MEDIA_TYPE,
-                    "Send Content-Type: application/json, or application/x-ndjson with one message "
-                    "a line.");
-    }
-    if (!ok) {
+    bool lines = media_of(c->http->content_type) == MEDIA_NDJSON;
+    if (!(lines ? batch_from_lines(c, &p) : batch_from_json(c, &p))) {
         call_refuse(c, &p);
         return;
     }

@@ -1,6 +1,7 @@
 #include "api/call.h"
 
-#include "api/routes.h"
+#include "api/auth.h"
+#include "api/encode.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -18,10 +19,13 @@ struct call *call_new(struct api *api, struct http_request *http)
     memset(&c->request, 0, sizeof(c->request));
     c->api = api;
     c->http = http;
+    c->account = http_account(http);
     c->route = NULL;
     c->token = NULL;
+    c->auth = NULL;
     c->finish = NULL;
     c->cleanup = NULL;
+    c->shows = false;
     assert(!c->extra);
     return c;
 }
@@ -41,6 +45,8 @@ static void call_end(struct call *c)
         c->cleanup(c);
     free(c->extra);
     c->extra = NULL;
+    if (c->auth)
+        auth_release(c->auth);
     buffer_recycle(&c->out);
     buffer_recycle(&c->text);
     if (api->spare_count >= CALLS_SPARE_MAX) {
@@ -54,8 +60,46 @@ static void call_end(struct call *c)
     api->spare_count++;
 }
 
+#define COUNT_STEP 4096
+
+void call_count(struct call *c)
+{
+    size_t bytes = c->out.cap > CALL_KEEP_MAX ? c->out.cap : c->out.len;
+    if (bytes < c->counted + COUNT_STEP)
+        return;
+    account_charge(c->account, BUDGET_BYTES, (int64_t)(bytes - c->counted));
+    c->counted = bytes;
+}
+
+/* Before the answer is given: then net counts it. */
+static void call_uncount(struct call *c)
+{
+    if (c->counted > 0)
+        account_charge(c->account, BUDGET_BYTES, -(int64_t)c->counted);
+    c->counted = 0;
+}
+
+uint32_t call_room(const struct call *c)
+{
+    uint64_t room = account_room(c->account, BUDGET_BYTES);
+    uint64_t messages = (room - room / 4) / ENCODED_MESSAGE_MAX; /* buffers grow by a quarter */
+    return messages < UINT32_MAX ? (uint32_t)messages : UINT32_MAX;
+}
+
+bool call_has_room(struct call *c)
+{
+    if (call_room(c) > 0)
+        return true;
+    account_note(c->account, BUDGET_REFUSED_ANSWER);
+    call_refuse_as(c, STATUS_OVERLOADED, NULL,
+                   "Answers that were not read take all the room there is. Read them, or try again "
+                   "after Retry-After.");
+    return false;
+}
+
 void call_reply_as(struct call *c, int http_status, const char *type, const char *headers)
 {
+    call_uncount(c);
     http_respond(c->http, http_status, type ? type : "application/json", headers, c->out.data,
                  c->out.len);
     call_end(c);
@@ -83,13 +127,15 @@ void call_refuse_as(struct call *c, enum status status, const char *field, const
 
 static const char *priority_field(const struct request *r)
 {
-    return r->kind == REQUEST_CLAIM ? "/min_priority" : "/priority";
+    bool claims = r->kind == REQUEST_CLAIM || r->kind == REQUEST_CLAIM_MANY;
+    return claims ? "/min_priority" : "/priority";
 }
 
 static bool only_reads(enum request_kind kind)
 {
     return kind == REQUEST_GET || kind == REQUEST_LIST || kind == REQUEST_POSITION ||
-           kind == REQUEST_QUEUE || kind == REQUEST_QUEUES || kind == REQUEST_STATS;
+           kind == REQUEST_QUEUE || kind == REQUEST_QUEUES || kind == REQUEST_STATS ||
+           kind == REQUEST_SCHEDULE;
 }
 
 void call_problem(const struct call *c, enum status status, struct problem *p)
@@ -98,6 +144,12 @@ void call_problem(const struct call *c, enum status status, struct problem *p)
     *p = (struct problem){.status = status};
     problem_copy_text(p->field, sizeof(p->field), r->field);
     problem_copy_text(p->detail, sizeof(p->detail), r->detail);
+    if (status == STATUS_INVALID_FIELD && r->kind == REQUEST_LIST) {
+        problem_copy_text(p->field, sizeof(p->field), "/after");
+        problem_set(p, status,
+                    "after is no cursor of this server: give one as it came, or leave it out to "
+                    "start from the beginning.");
+    }
     if (status == STATUS_UNKNOWN_PRIORITY && !p->field[0])
         problem_copy_text(p->field, sizeof(p->field), priority_field(r));
     if (p->detail[0])
@@ -118,6 +170,10 @@ static void call_done(struct request *r)
     struct call *c = call_of(r);
     if (r->status == STATUS_OK) {
         c->finish(c);
+        return;
+    }
+    if (r->status == STATUS_MESSAGE_NOT_FOUND && c->shows) {
+        call_reply(c, 204); /* somebody has taken and ended it since */
         return;
     }
     struct problem p;
@@ -168,9 +224,9 @@ enum media media_of(struct http_slice type)
         {"application/octet-stream", MEDIA_BYTES},
         {"application/x-ndjson", MEDIA_NDJSON},
     };
-    size_t len = 0;
-    if (type.len == 0)
+    if (type.len == 16 && memcmp(type.data, known[0].name, 16) == 0) /* as most write it */
         return MEDIA_JSON;
+    size_t len = 0;
     while (len < type.len && type.data[len] != ';' && type.data[len] != ' ')
         len++;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -184,10 +240,6 @@ bool call_json(struct call *c)
 {
     const struct http_request *req = c->http;
     struct json_doc *doc = &c->api->doc;
-    if (req->body_len > 0 && media_of(req->content_type) != MEDIA_JSON) {
-        call_refuse_as(c, STATUS_UNSUPPORTED_MEDIA_TYPE, NULL, NULL);
-        return false;
-    }
     const char *body = req->body_len > 0 ? req->body : "{}";
     if (json_parse(doc, body, req->body_len > 0 ? req->body_len : 2, BODY_TOKENS_MAX))
         return true;
@@ -208,6 +260,16 @@ bool call_body(struct call *c, const struct field_table *table, void *target)
     return false;
 }
 
+bool call_parse(struct call *c, uint32_t tokens_max, struct problem *p)
+{
+    const struct http_request *req = c->http;
+    struct json_doc *doc = &c->api->doc;
+    if (req->body_len == 0)
+        return problem_set(p, STATUS_MALFORMED_JSON, "The body is empty; send a JSON object.");
+    return json_parse(doc, req->body, req->body_len, tokens_max) ||
+           problem_set(p, STATUS_MALFORMED_JSON, "%s", doc->error);
+}
+
 bool call_query(struct call *c, const struct field_table *table, void *target)
 {
     struct problem p = {0};
@@ -215,19 +277,6 @@ bool call_query(struct call *c, const struct field_table *table, void *target)
         return true;
     call_refuse(c, &p);
     return false;
-}
-
-bool queue_prefix_valid(const char *prefix, size_t len)
-{
-    if (len > QUEUE_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        char c = prefix[i];
-        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!letter && !(c >= '0' && c <= '9') && c != '.' && c != '_' && c != '-')
-            return false;
-    }
-    return true;
 }
 
 /* Clients resolve "." and ".." in a path before they send it: such a queue could not be reached. */

@@ -12,21 +12,41 @@
 #include "api/api.h"
 #include "api/fields.h"
 #include "api/problem.h"
+#include "api/routes.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "broker/broker.h"
+#include "net/budget.h"
 
 struct auth_token;
+struct auth_version;
 struct call;
-struct route;
 
 #define CALLS_SPARE_MAX 1024
 #define CALL_KEEP_MAX   (64 * 1024) /* a buffer larger than this is given back */
 
+/* What admit found out about the request in hand, for its handler. */
+struct entry {
+    const struct route *route;
+    const struct auth_token *token; /* NULL: anonymous */
+    struct message_id id;
+    size_t queue_len;
+    char queue[QUEUE_NAME_MAX + 1]; /* empty: the path names none, as does the next */
+    char name[QUEUE_NAME_MAX + 1];  /* of a schedule */
+};
+
 struct api {
     struct broker_port *port;
     struct api_options options;
+    struct auth_version *auth; /* held: the tokens in force when the last request came */
+    struct entry entry;
+    struct { /* the last Host that was good, and where: clients repeat theirs */
+        char text[64];
+        size_t len;
+        bool local;
+    } host;
+    char allow[80];      /* the header of a 405 */
     struct json_doc doc; /* the body of the request in hand */
     struct buf scratch;  /* its decoded query */
     struct call *spare;
@@ -50,12 +70,17 @@ struct call {
     struct http_request *http;
     const struct route *route;
     const struct auth_token *token; /* NULL: anonymous */
+    struct auth_version *auth;      /* held, for the token */
     call_finish *finish;
-    call_cleanup *cleanup; /* frees `extra`; NULL: free() does */
-    struct message_id id;  /* {id} of the path */
-    struct buf out;        /* the answer */
-    struct buf text;       /* what of the request has to outlive the handler */
-    void *extra;           /* owned; arrays of batches and listings */
+    call_cleanup *cleanup;         /* frees `extra`; NULL: free() does */
+    struct message_id id;          /* {id} of the path */
+    char name[QUEUE_NAME_MAX + 1]; /* {name} of the path */
+    bool shows;                    /* it is done; the message is looked at for the answer alone */
+    struct buf out;                /* the answer */
+    struct account *account;       /* where it is counted while it grows … */
+    size_t counted;                /* … and how much of it is */
+    struct buf text;               /* what of the request has to outlive the handler */
+    void *extra;                   /* owned; arrays of batches and listings */
     union {
         struct put_item put;
         struct settle_item settle;
@@ -79,6 +104,13 @@ void call_submit(struct call *c, enum request_kind kind, call_finish *finish);
 void call_end_with_peer(struct call *c); /* before it is submitted: the broker hears of a hang-up */
 void call_again(struct call *c); /* in finish: once more, with what was changed in c->request */
 
+/* After something was added to c->out, on any thread: counts it against the client's budget. */
+void call_count(struct call *c);
+/* How many messages are sure to fit what the client may still be told. */
+uint32_t call_room(const struct call *c);
+/* Before something is asked whose answer may be a message: refuses the call when it has no room. */
+MUST_USE bool call_has_room(struct call *c);
+
 /* Answer with c->out and end the call. `type` NULL is JSON. */
 void call_reply(struct call *c, int http_status);
 void call_reply_as(struct call *c, int http_status, const char *type, const char *headers);
@@ -92,31 +124,38 @@ MUST_USE bool call_body(struct call *c, const struct field_table *table, void *t
 MUST_USE bool call_json(struct call *c); /* only parsed, into api->doc */
 MUST_USE bool call_query(struct call *c, const struct field_table *table, void *target);
 
+/* A body that has to be there, parsed into api->doc; the problem is the caller's to answer with. */
+MUST_USE bool call_parse(struct call *c, uint32_t tokens_max, struct problem *p);
+
 /* The next line of a body that has something in it; false at the end. */
 bool call_line(const char **at, const char *end, const char **line, size_t *len);
 
 /* The problem of a request or an item that came back with `status`. */
 void call_problem(const struct call *c, enum status status, struct problem *p);
 
-enum media { MEDIA_JSON, MEDIA_BYTES, MEDIA_NDJSON, MEDIA_OTHER };
-enum media media_of(struct http_slice content_type); /* absent is JSON */
+enum media media_of(struct http_slice content_type); /* absent is MEDIA_OTHER */
 
 bool queue_name_valid(const char *name, size_t len);
-bool queue_prefix_valid(const char *prefix, size_t len); /* what a name may start with */
 
 /* Handlers, by the file they live in. */
 typedef void call_handler(struct call *c);
-call_handler messages_enqueue, messages_claim;                                 /* messages.c */
-call_handler batch_enqueue;                                                    /* batch.c */
-call_handler import_lines;                                                     /* import.c */
-call_handler receipts_nack, receipts_release, receipts_extend, receipts_batch; /* receipts.c */
-call_handler priority_set, priority_set_many, position_get;                    /* priority.c */
-call_handler lookup_get, lookup_delete, lookup_export;                         /* lookup.c */
-call_handler queues_put, queues_get, queues_list, queues_delete, queues_purge, queues_pause,
-    queues_resume;                                                                  /* queues.c */
-call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;            /* dead.c */
-call_handler stats_get;                                                             /* stats.c */
-call_handler metrics_get;                                                           /* metrics.c */
+call_handler messages_enqueue;                                 /* messages.c */
+call_handler claim_one, claim_many;                            /* claim.c */
+call_handler batch_enqueue;                                    /* batch.c */
+call_handler import_lines;                                     /* import.c */
+call_handler receipts_nack, receipts_release, receipts_extend; /* receipts.c */
+call_handler receipts_ack_many, receipts_nack_many, receipts_release_many,
+    receipts_extend_many;                                   /* receipts_batch.c */
+call_handler priority_set, priority_set_many, position_get; /* priority.c */
+call_handler lookup_get, lookup_delete, lookup_export;      /* lookup.c */
+call_handler queues_put, queues_patch, queues_get, queues_list, queues_delete, queues_purge,
+    queues_pause, queues_resume;                                             /* queues.c */
+call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;     /* dead.c */
+call_handler dead_amend;                                                     /* amend.c */
+call_handler schedules_put, schedules_get, schedules_list, schedules_delete; /* schedules.c */
+call_handler stats_get;                                                      /* stats.c */
+call_handler metrics_get;                                                    /* metrics.c */
+call_handler admin_backup, admin_backup_show;                                /* backup.c */
 call_handler server_home, server_health, server_ready, server_info, server_openapi; /* server.c */
 
 void messages_put_result(struct call *c, const struct put_item *item); /* appends to c->out */

@@ -6,28 +6,35 @@
 
 #include <stdio.h>
 
-#define COUNT_MAX       1000000000000000LL
-#define ATTEMPTS_MAX    10000
-#define HISTORY_SECONDS (366LL * 86400)
-#define CUSTOM          "custom"
+#define CUSTOM "custom"
 
 static const char *const backoff_names[] = {"none", "fixed", "exponential"};
 static const char *const scope_names[] = {"window", "live"};
 static const char *const expired_names[] = {"drop", "dead"};
 
+/* Levels that a change does not name. */
+enum drop_levels {
+    DROP_NONE,  /* refuse the change */
+    DROP_ALL,   /* drop them; one that holds messages is refused by the engine */
+    DROP_EMPTY, /* drop those that hold no message */
+};
+
 struct patch {
     struct queue_config *config;
-    const char *queue;
+    bool inherits; /* a level takes what it does not name from the one of that name */
+    enum drop_levels drop;
     bool has_levels;
     bool has_default;
     struct priority_ref default_priority;
 };
 
+/* Of the queue that the document was read from: it may be put to another one. */
 static bool take_name(struct field *f, void *target)
 {
-    const struct patch *patch = target;
-    return json_is(f->value, patch->queue) ||
-           field_refuse(f, "cannot be changed; it is \"%s\".", patch->queue);
+    const char *text;
+    size_t len;
+    (void)target;
+    return field_text(f, 1, QUEUE_NAME_MAX, &text, &len);
 }
 
 /* Done before all other fields, in profile_apply(). */
@@ -42,7 +49,20 @@ static bool take_levels(struct field *f, void *target)
 {
     struct patch *patch = target;
     patch->has_levels = true;
-    return levels_field_take(f, patch->config);
+    return levels_field_take(f, patch->inherits, patch->config);
+}
+
+static bool take_drop_levels(struct field *f, void *target)
+{
+    struct patch *patch = target;
+    bool all = f->value->type == JSON_BOOL && f->value->boolean;
+    if (json_is(f->value, "empty"))
+        patch->drop = DROP_EMPTY;
+    else if (f->value->type == JSON_BOOL || field_null(f))
+        patch->drop = all ? DROP_ALL : DROP_NONE;
+    else
+        return field_refuse(f, "must be true, false, or \"empty\" to drop those without messages.");
+    return true;
 }
 
 static bool take_policy(struct field *f, void *target)
@@ -205,7 +225,7 @@ static bool take_max_in_flight(struct field *f, void *target)
 static bool take_history(struct field *f, void *target)
 {
     struct patch *patch = target;
-    return field_seconds(f, 0, HISTORY_SECONDS, &patch->config->history_ms);
+    return field_seconds(f, 0, HISTORY_SECONDS_MAX, &patch->config->history_ms);
 }
 
 static bool take_alert_dead(struct field *f, void *target)
@@ -236,17 +256,16 @@ static bool url_valid(const char *url, size_t len)
 static bool take_alert_webhook(struct field *f, void *target)
 {
     struct queue_config *config = target;
-    const size_t max = sizeof(config->alert_webhook) - 1;
     const char *url;
     size_t len;
     config->alert_webhook[0] = '\0';
     if (field_null(f))
         return true;
-    if (!field_text(f, 0, max, &url, &len) || !url_valid(url, len))
+    if (!field_text(f, 0, WEBHOOK_MAX, &url, &len) || !url_valid(url, len))
         return field_refuse(f,
                             "must be a URL that starts with http:// or https://, without blanks "
-                            "and of at most %zu bytes.",
-                            max);
+                            "and of at most %d bytes.",
+                            WEBHOOK_MAX);
     memcpy(config->alert_webhook, url, len);
     config->alert_webhook[len] = '\0';
     return true;
@@ -268,6 +287,7 @@ static const struct field_spec config_specs[] = {
     FIELD("name", take_name),
     FIELD("profile", take_profile),
     FIELD("levels", take_levels),
+    FIELD("drop_levels", take_drop_levels),
     FIELD("policy", take_policy),
     FIELD("default_priority", take_default_priority),
     FIELD("paused", take_paused),
@@ -336,32 +356,67 @@ static bool default_apply(const struct patch *patch, const char *old_name, struc
         return problem_set(p, STATUS_UNKNOWN_PRIORITY,
                            "default_priority must be the number or the name of one of the levels.");
     }
-    config->default_rank = (uint8_t)(rank >= 0 ? rank : (config->level_count - 1) / 2);
+    /* Of two in the middle the less urgent: nobody is to be urgent for having said nothing. */
+    config->default_rank = (uint8_t)(rank >= 0 ? rank : config->level_count / 2);
     return true;
 }
 
-static bool patch_apply(const struct json_doc *doc, const char *queue, bool is_new,
+/* What the configuration was has levels that it has not any more, and nobody said so. */
+static bool refuse_drop(const struct queue_config *was, const struct queue_config *config,
+                        struct problem *p)
+{
+    char names[300] = "";
+    size_t at = 0;
+    for (int i = 0; i < was->level_count && at < sizeof(names); i++) {
+        if (levels_rank_of_name(config, was->levels[i].name) < 0)
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
+                                   was->levels[i].name);
+    }
+    if (at == 0)
+        return true;
+    problem_set_field(p, "", "levels", 6);
+    return problem_set(p, STATUS_LEVELS_DROPPED,
+                       "Name every level, or add \"drop_levels\": true, or add \"drop_levels\": "
+                       "\"empty\" to keep those with messages, or change single levels with "
+                       "\"levels\": {\"NAME\": {…}}. It would drop: %s",
+                       names);
+}
+
+static bool retry_check(const struct queue_config *config, struct problem *p)
+{
+    if (config->backoff != BACKOFF_EXPONENTIAL || config->backoff_max_ms >= config->backoff_base_ms)
+        return true;
+    problem_set_field(p, "/retry", "max_seconds", 11);
+    return problem_set(p, STATUS_INVALID_FIELD,
+                       "retry.max_seconds must not be below retry.base_seconds.");
+}
+
+static bool patch_apply(const struct json_doc *doc, struct config_change *change,
                         struct queue_config *config, struct problem *p)
 {
-    struct patch patch = {.config = config, .queue = queue};
-    if (!profile_apply(doc, is_new, config, p))
+    const struct queue_config was = *config;
+    const struct json_token *profile = json_get(doc, 0, "profile");
+    bool ready_made = profile && !json_is(profile, CUSTOM);
+    struct patch patch = {.config = config, .inherits = !change->is_new || ready_made};
+    if (!profile_apply(doc, change->is_new, config, p))
         return false;
     char old_default[LEVEL_NAME_MAX + 1];
     memcpy(old_default, config->levels[config->default_rank].name, sizeof(old_default));
-    if (!fields_object(doc, 0, "", &config_table, &patch, p))
+    if (!fields_object(doc, 0, "", &config_table, &patch, p) || !retry_check(config, p) ||
+        !default_apply(&patch, old_default, p))
         return false;
-    if (patch.has_levels)
+    change->keeps_used = patch.drop == DROP_EMPTY;
+    if (!change->is_new && patch.drop == DROP_NONE && !refuse_drop(&was, config, p))
+        return false;
+    bool stay = !change->is_new && patch.drop == DROP_EMPTY && change->stay;
+    if (stay && !levels_field_keep(&was, change->stay, config, p))
+        return false;
+    if (patch.has_levels || stay)
         profile_name(config);
-    if (config->backoff == BACKOFF_EXPONENTIAL &&
-        config->backoff_max_ms < config->backoff_base_ms) {
-        problem_set_field(p, "/retry", "max_seconds", 11);
-        return problem_set(p, STATUS_INVALID_FIELD,
-                           "retry.max_seconds must not be below retry.base_seconds.");
-    }
-    return default_apply(&patch, old_default, p);
+    return true;
 }
 
-bool config_patch(const char *text, size_t len, const char *queue, bool is_new,
+bool config_patch(const char *text, size_t len, struct config_change *change,
                   struct queue_config *config, struct problem *p)
 {
     struct queue_config next = *config;
@@ -371,7 +426,7 @@ bool config_patch(const char *text, size_t len, const char *queue, bool is_new,
     if (!ok)
         problem_set(p, STATUS_MALFORMED_JSON, "%s", doc.error);
     else
-        ok = patch_apply(&doc, queue, is_new, &next, p);
+        ok = patch_apply(&doc, change, &next, p);
     json_fini(&doc);
     if (ok)
         *config = next;

@@ -77,6 +77,8 @@ static void get_finish(struct call *c)
 
 void dead_get(struct call *c)
 {
+    if (!call_has_room(c))
+        return;
     c->request.op.verb = ENGINE_GET;
     c->request.op.visit = get_visit;
     c->request.op.one.id = c->id;

@@ -169,6 +169,8 @@ static void put_escalation(struct buf *out, const struct engine_queue *q, const 
     if (from) {
         buf_lit(out, ",\"from\":");
         encode_priority(out, from);
+        buf_lit(out, ",\"from_level\":");
+        json_put_cstr(out, from->name);
     }
     if (e->actor_len > 0) {
         buf_lit(out, ",\"actor\":");
@@ -181,14 +183,20 @@ static void put_escalation(struct buf *out, const struct engine_queue *q, const 
     buf_putc(out, '}');
 }
 
+void encode_level(struct buf *out, const struct level *level)
+{
+    buf_lit(out, "\"priority\":");
+    encode_priority(out, level);
+    buf_lit(out, ",\"level\":");
+    json_put_cstr(out, level->name);
+}
+
 static void put_level(struct buf *out, const struct level *level)
 {
     if (!level) /* a level that was dropped while dead letters of it remain */
         return;
-    buf_lit(out, ",\"priority\":");
-    encode_priority(out, level);
-    buf_lit(out, ",\"level\":");
-    json_put_cstr(out, level->name);
+    buf_putc(out, ',');
+    encode_level(out, level);
 }
 
 static void put_identity(struct buf *out, const struct engine_queue *q, const struct message *m)
@@ -199,11 +207,13 @@ static void put_identity(struct buf *out, const struct engine_queue *q, const st
 }
 
 void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now)
+                    struct instant now, bool name_queue)
 {
     char receipt[RECEIPT_TEXT + 1];
     buf_reserve(out, 512 + message_body_len(m));
     put_identity(out, q, m);
+    if (name_queue)
+        buf_printf(out, ",\"queue\":\"%s\"", q->name);
     put_payload(out, m, false);
     put_level(out, level_of(q, m));
     buf_lit(out, ",\"receipt_handle\":\"");
@@ -254,7 +264,7 @@ static void put_state(struct buf *out, const struct engine_queue *q, const struc
 }
 
 void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now)
+                    struct instant now, bool contents)
 {
     put_state(out, q, m);
     if (m->state == MESSAGE_READY)
@@ -270,8 +280,10 @@ void encode_message(struct buf *out, const struct engine_queue *q, const struct 
         put_time(out, ",\"died_at\":", m->delivery->died_ms);
     if (m->delivery && m->state == MESSAGE_DONE)
         put_time(out, ",\"done_at\":", m->delivery->died_ms);
-    put_metadata(out, m, false);
-    put_payload(out, m, false);
+    if (contents) {
+        put_metadata(out, m, false);
+        put_payload(out, m, false);
+    }
     buf_putc(out, '}');
 }
 
@@ -307,4 +319,58 @@ void encode_exported(struct buf *out, const struct engine_queue *q, const struct
     put_metadata(out, m, true);
     put_payload(out, m, true);
     buf_lit(out, "}\n");
+}
+
+void encode_schedule_rule(struct buf *out, const struct schedule *s)
+{
+    buf_lit(out, "{\"name\":");
+    json_put_cstr(out, s->name);
+    if (s->rule.every_s > 0) {
+        buf_lit(out, ",\"every_seconds\":");
+        buf_put_i64(out, s->rule.every_s);
+    } else {
+        buf_lit(out, ",\"cron\":");
+        json_put_cstr(out, s->rule.cron);
+    }
+    buf_lit(out, ",\"time_zone\":");
+    json_put_cstr(out, s->rule.time_zone);
+    buf_lit(out, ",\"missed\":");
+    json_put_cstr(out, missed_names[s->missed]);
+    buf_lit(out, ",\"grace_seconds\":");
+    encode_seconds(out, s->grace_ms);
+    buf_puts(out, s->paused ? ",\"paused\":true" : ",\"paused\":false");
+}
+
+void encode_schedule(struct buf *out, const struct schedule *s)
+{
+    const struct draft *d = &s->draft;
+    const struct message m = {
+        .body = d->body,
+        .payload_len = d->payload_len,
+        .metadata_len = d->metadata_len,
+        .dedup_len = d->dedup_len,
+        .kind = d->kind,
+    };
+    encode_schedule_rule(out, s);
+    if (d->priority.kind == PRIORITY_NUMBER) {
+        buf_lit(out, ",\"priority\":");
+        buf_put_i64(out, d->priority.number);
+    } else if (d->priority.kind == PRIORITY_NAME) {
+        buf_lit(out, ",\"priority\":");
+        json_put_cstr(out, d->priority.name);
+    }
+    if (d->delay_ms > 0) {
+        buf_lit(out, ",\"delay_seconds\":");
+        encode_seconds(out, d->delay_ms);
+    }
+    if (d->ttl_ms != TTL_DEFAULT) {
+        buf_lit(out, ",\"ttl_seconds\":");
+        encode_seconds(out, d->ttl_ms);
+    }
+    if (d->dedup_len > 0) {
+        buf_lit(out, ",\"dedup_key\":");
+        json_put_string(out, message_dedup_key(&m), d->dedup_len);
+    }
+    put_metadata(out, &m, true);
+    put_payload(out, &m, true);
 }

@@ -13,22 +13,29 @@ void encode_rate(struct buf *out, double per_second);             /* with two de
 void encode_number(struct buf *out, double value);                /* as short as it stays exact */
 void encode_priority(struct buf *out, const struct level *level); /* its number, or its name */
 void encode_priority_key(struct buf *out,
-                         const struct level *level);          /* the same as a JSON string */
-void encode_id(struct buf *out, const struct message_id *id); /* with its quotes */
+                         const struct level *level);           /* the same as a JSON string */
+void encode_level(struct buf *out, const struct level *level); /* "priority":1,"level":"HIGH" */
+void encode_id(struct buf *out, const struct message_id *id);  /* with its quotes */
 
 /* One object each. */
 void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now);
+                    struct instant now, bool name_queue);
+/* Without `contents` neither payload nor metadata. */
 void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now);
+                    struct instant now, bool contents);
 void encode_dead(struct buf *out, const struct engine_queue *q, const struct message *m);
 void encode_exported(struct buf *out, const struct engine_queue *q,
                      const struct message *m); /* on one line */
 
+/* A schedule: when it is due, and with what it puts, as in its PUT. Objects without the last brace.
+ */
+void encode_schedule_rule(struct buf *out, const struct schedule *s);
+void encode_schedule(struct buf *out, const struct schedule *s); /* on one line */
+
 /* No message takes more than this: every byte escaped, and room for the rest. */
 #define ENCODED_MESSAGE_MAX                                                                        \
     (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + 2 * REASON_MAX + ACTOR_MAX +                \
-          3 * LEVEL_NAME_MAX) +                                                                    \
+          4 * LEVEL_NAME_MAX) +                                                                    \
      1024)
 
 #endif

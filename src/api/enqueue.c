@@ -51,7 +51,7 @@ static bool take_delay_until(struct field *f, void *target)
     return true;
 }
 
-static bool take_delay_seconds(struct field *f, void *target)
+bool enqueue_take_delay_seconds(struct field *f, void *target)
 {
     struct enqueue *e = target;
     if (field_null(f))
@@ -75,7 +75,7 @@ bool enqueue_take_dedup_key(struct field *f, void *target)
     return field_text(f, 1, DEDUP_KEY_MAX, &e->dedup, &e->dedup_len);
 }
 
-static bool take_ttl(struct field *f, void *target)
+bool enqueue_take_ttl(struct field *f, void *target)
 {
     struct enqueue *e = target;
     int64_t ttl_ms;
@@ -149,9 +149,9 @@ static bool take_metadata_pair(struct field *f, void *target)
 }
 
 #define COMMON_FIELDS                                                                              \
-    FIELD("priority", enqueue_take_priority), FIELD("delay_seconds", take_delay_seconds),          \
+    FIELD("priority", enqueue_take_priority), FIELD("delay_seconds", enqueue_take_delay_seconds),  \
         FIELD("delay_until", take_delay_until), FIELD("dequeue_at", enqueue_take_dequeue_at),      \
-        FIELD("dedup_key", enqueue_take_dedup_key), FIELD("ttl_seconds", take_ttl),                \
+        FIELD("dedup_key", enqueue_take_dedup_key), FIELD("ttl_seconds", enqueue_take_ttl),        \
         FIELD("metadata", enqueue_take_metadata)
 
 static const struct field_spec json_specs[] = {

@@ -42,7 +42,7 @@ struct enqueue {
 /* For tables of their own; the target is a struct enqueue, or begins with one. */
 void enqueue_init(struct enqueue *e);
 field_take enqueue_take_payload, enqueue_take_base64, enqueue_take_priority, enqueue_take_dedup_key,
-    enqueue_take_dequeue_at, enqueue_take_metadata;
+    enqueue_take_dequeue_at, enqueue_take_metadata, enqueue_take_delay_seconds, enqueue_take_ttl;
 /* Makes the draft's body of what was taken; when it fails there is none. */
 MUST_USE bool enqueue_body(struct enqueue *e, struct problem *p);
 

@@ -28,9 +28,12 @@ static bool unknown_refuse(const struct field_table *table, struct problem *p, c
 {
     char known[400] = "";
     size_t at = 0;
-    for (uint32_t i = 0; i < table->count && at < sizeof(known); i++)
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
+    for (uint32_t i = 0; i < table->count && at < sizeof(known); i++) {
+        if (table->specs[i].refused)
+            continue;
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "",
                                table->specs[i].name);
+    }
     problem_set_field(p, base, name, len);
     if (table->count == 0)
         return problem_set(p, STATUS_UNKNOWN_FIELD, "No %s is taken here.", what);

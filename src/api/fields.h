@@ -27,11 +27,16 @@ struct field_spec {
     const char *name;
     size_t name_len;
     field_take *take;
+    bool refused; /* it is known only to say why it is not taken */
 };
 
 #define FIELD(name, take)                                                                          \
     {                                                                                              \
-        name, sizeof(name) - 1, take                                                               \
+        name, sizeof(name) - 1, take, false                                                        \
+    }
+#define FIELD_REFUSED(name, why)                                                                   \
+    {                                                                                              \
+        name, sizeof(name) - 1, why, true                                                          \
     }
 #define FIELDS_MAX 32 /* in one table */
 

@@ -1,16 +1,31 @@
 /* Import: messages as an export wrote them, one a line, stored as they were. Each stands for
- * itself, as in a batch. */
+ * itself, as in a batch; but a level that the queue does not have refuses them all. */
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/enqueue.h"
 #include "api/results.h"
 
-#include <stdlib.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define IMPORT_MAP_MAX 64
+
+/* Where the messages of a level go: `map.LOW=3`. What a line calls its level is looked up here
+ * first; then by name. */
+struct import_map {
+    struct {
+        struct http_slice from;
+        struct priority_ref to;
+    } pairs[IMPORT_MAP_MAX];
+    uint32_t count;
+};
 
 /* The fields as they were found. */
 struct import {
     struct enqueue e; /* first */
     struct import_item item;
+    const struct import_map *map;
+    struct http_slice level, from_level;
     bool has_id, has_enqueued, has_ready, has_died;
     int64_t ready_ms; /* when no dequeue_at says it exactly */
     struct http_slice reason, actor, why;
@@ -36,13 +51,16 @@ static bool take_state(struct field *f, void *target)
     return true;
 }
 
-/* Only shown: the priority says it. */
+static bool take_name(struct field *f, struct http_slice *out)
+{
+    if (!field_text(f, 1, LEVEL_NAME_MAX, &out->data, &out->len))
+        return false;
+    return !memchr(out->data, '\0', out->len) || field_refuse(f, "must not have a zero byte.");
+}
+
 static bool take_level(struct field *f, void *target)
 {
-    const char *text;
-    size_t len;
-    (void)target;
-    return field_text(f, 1, LEVEL_NAME_MAX, &text, &len);
+    return take_name(f, &((struct import *)target)->level);
 }
 
 static bool take_attempts(struct field *f, void *target)
@@ -101,6 +119,11 @@ static bool take_from(struct field *f, void *target)
     return field_priority(f, &im->item.escalated_from);
 }
 
+static bool take_from_level(struct field *f, void *target)
+{
+    return take_name(f, &((struct import *)target)->from_level);
+}
+
 static bool take_actor(struct field *f, void *target)
 {
     struct import *im = target;
@@ -116,10 +139,8 @@ static bool take_why(struct field *f, void *target)
 static bool take_escalated(struct field *f, void *target)
 {
     static const struct field_spec specs[] = {
-        FIELD("at", take_at),
-        FIELD("from", take_from),
-        FIELD("actor", take_actor),
-        FIELD("reason", take_why),
+        FIELD("at", take_at),       FIELD("from", take_from),  FIELD("from_level", take_from_level),
+        FIELD("actor", take_actor), FIELD("reason", take_why),
     };
     static const struct field_table table = FIELD_TABLE(specs);
     struct import *im = target;
@@ -177,9 +198,42 @@ static void texts_take(struct import *im)
     item->text = text.data;
 }
 
-static bool item_from_json(const struct json_doc *doc, struct import_item *item, struct problem *p)
+/* A number means what it did where the line comes from, which may be another level here: the name
+ * counts, and the number only where the line has no name. */
+static void level_find(const struct import_map *map, struct http_slice name,
+                       struct priority_ref *level)
 {
-    struct import im = {.item = {.expire_ms = INT64_MAX}};
+    char number[24];
+    if (name.len > 0) {
+        level->kind = PRIORITY_NAME;
+        memcpy(level->name, name.data, name.len);
+        level->name[name.len] = '\0';
+    }
+    snprintf(number, sizeof(number), "%" PRId64, level->number);
+    const char *called = level->kind == PRIORITY_NUMBER ? number : level->name;
+    for (uint32_t i = 0; level->kind != PRIORITY_DEFAULT && i < map->count; i++) {
+        struct http_slice from = map->pairs[i].from;
+        if (from.len == strlen(called) && memcmp(from.data, called, from.len) == 0) {
+            *level = map->pairs[i].to;
+            return;
+        }
+    }
+}
+
+static void levels_find(struct import *im)
+{
+    struct import_item *item = &im->item;
+    struct priority_ref *own = &im->e.draft.priority;
+    item->has_number = im->level.len > 0 && own->kind == PRIORITY_NUMBER;
+    item->number = own->number;
+    level_find(im->map, im->level, own);
+    level_find(im->map, im->from_level, &item->escalated_from);
+}
+
+static bool item_from_json(const struct json_doc *doc, const struct import_map *map,
+                           struct import_item *item, struct problem *p)
+{
+    struct import im = {.item = {.expire_ms = INT64_MAX}, .map = map};
     enqueue_init(&im.e);
     if (!fields_object(doc, 0, "", &import_table, &im, p))
         return false;
@@ -189,6 +243,7 @@ static bool item_from_json(const struct json_doc *doc, struct import_item *item,
         return problem_set(p, STATUS_INVALID_FIELD,
                            "%s is missing; send the line as the export wrote it.", lacks);
     }
+    levels_find(&im);
     if (!enqueue_body(&im.e, p))
         return false;
     if (im.e.draft.ready_ms == READY_NOW)
@@ -204,11 +259,12 @@ struct imports {
     struct import_item items[]; /* those that are handed to the engine */
 };
 
-static void imports_add(struct imports *im, const struct json_doc *doc, bool parsed)
+static void imports_add(struct imports *im, const struct json_doc *doc, bool parsed,
+                        const struct import_map *map)
 {
     struct problem p;
     p.field[0] = p.detail[0] = '\0';
-    if (parsed ? item_from_json(doc, &im->items[im->results.items], &p)
+    if (parsed ? item_from_json(doc, map, &im->items[im->results.items], &p)
                : problem_set(&p, STATUS_MALFORMED_JSON, "%s", doc->error))
         results_add_item(&im->results);
     else
@@ -244,7 +300,18 @@ static void imports_cleanup(struct call *c)
     results_fini(&im->results);
 }
 
-static struct imports *imports_read(struct call *c, uint32_t count)
+static bool take_pair(struct field *f, void *target)
+{
+    struct import_map *map = target;
+    size_t prefix = strlen("map.");
+    if (map->count == IMPORT_MAP_MAX)
+        return field_refuse(f, "is one too many: at most %d levels are mapped.", IMPORT_MAP_MAX);
+    map->pairs[map->count].from =
+        (struct http_slice){f->value->key + prefix, f->value->key_len - prefix};
+    return field_priority(f, &map->pairs[map->count++].to);
+}
+
+static struct imports *imports_read(struct call *c, const struct import_map *map, uint32_t count)
 {
     struct imports *im = mem_alloc(sizeof(*im) + count * sizeof(im->items[0]));
     const char *at = c->http->body, *end = at + c->http->body_len, *line;
@@ -252,27 +319,27 @@ static struct imports *imports_read(struct call *c, uint32_t count)
     im->results.count = im->results.items = 0;
     im->results.errors = (struct buf){0};
     while (call_line(&at, end, &line, &len))
-        imports_add(im, &c->api->doc, json_parse(&c->api->doc, line, len, MESSAGE_TOKENS_MAX));
+        imports_add(im, &c->api->doc, json_parse(&c->api->doc, line, len, MESSAGE_TOKENS_MAX), map);
     return im;
 }
 
 void import_lines(struct call *c)
 {
+    static const struct field_spec specs[] = {FIELD("map.*", take_pair)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct import_map map = {.count = 0};
+    if (!call_query(c, &table, &map))
+        return;
     const char *at = c->http->body, *end = at ? at + c->http->body_len : NULL, *line;
     size_t len;
     uint32_t count = 0;
-    if (media_of(c->http->content_type) != MEDIA_NDJSON) {
-        call_refuse_as(c, STATUS_UNSUPPORTED_MEDIA_TYPE, NULL,
-                       "Send Content-Type: application/x-ndjson with one exported message a line.");
-        return;
-    }
     while (count <= ENQUEUE_BATCH_MAX && call_line(&at, end, &line, &len))
         count++;
     if (count == 0 || count > ENQUEUE_BATCH_MAX) {
         call_refuse_as(c, STATUS_INVALID_FIELD, NULL, "An import has 1 to 1000 lines.");
         return;
     }
-    struct imports *im = c->extra = imports_read(c, count);
+    struct imports *im = c->extra = imports_read(c, &map, count);
     c->cleanup = imports_cleanup;
     if (im->results.items == 0) {
         imports_finish(c);

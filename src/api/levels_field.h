@@ -5,8 +5,17 @@
 #include "api/fields.h"
 #include "core/levels.h"
 
-/* Replaces the levels of `config` by those of the field; false with the problem set. */
-bool levels_field_take(struct field *f, struct queue_config *config);
+/* Takes the levels of the field into `config`: an array replaces them all, an object changes those
+ * that it names. False with the problem set. With `inherits` a level of an array takes what it does
+ * not name from the level of that name in `config`. */
+bool levels_field_take(struct field *f, bool inherits, struct queue_config *config);
+
+/* Adds the levels of `was` that `config` lacks and whose slots are among `stay`, behind the others
+ * and with the weight of the last of these: weights count among one another too. A number of the
+ * others means these alone: a level that stays gives up its number, and has another name where its
+ * own is that number. */
+bool levels_field_keep(const struct queue_config *was, uint32_t stay, struct queue_config *config,
+                       struct problem *p);
 
 /* A limit of what is in flight, or null for none, which is kept as 0. */
 bool field_in_flight(struct field *f, uint32_t *max);

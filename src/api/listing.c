@@ -9,13 +9,17 @@ static uint32_t step_limit(const struct call *c)
     size_t left = OUTPUT_BUDGET > c->out.len ? OUTPUT_BUDGET - c->out.len : 0;
     size_t sure = left / ENCODED_MESSAGE_MAX;
     uint32_t wanted = c->listing.limit - c->listing.shown;
+    uint32_t room = call_room(c);
+    wanted = wanted < room ? wanted : room;
     return sure < wanted ? (uint32_t)sure : wanted;
 }
 
 static void listing_step(struct call *c)
 {
+    call_count(c);
     c->listing.shown += c->request.op.list.found;
-    uint32_t limit = c->request.op.list.more ? step_limit(c) : 0;
+    bool wanted = c->request.op.list.more && !request_hung_up(&c->request);
+    uint32_t limit = wanted ? step_limit(c) : 0;
     if (limit == 0) {
         c->listing.finish(c);
         return;
@@ -27,9 +31,12 @@ static void listing_step(struct call *c)
 
 void listing_start(struct call *c, call_finish *finish)
 {
+    if (!call_has_room(c))
+        return;
     c->listing.shown = 0;
     c->listing.finish = finish;
     c->request.op.list.limit = step_limit(c);
+    call_end_with_peer(c);
     call_submit(c, REQUEST_LIST, listing_step);
 }
 

@@ -3,15 +3,21 @@
 #include "api/call.h"
 #include "api/encode.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+
+/* Ids can be guessed. So who may only produce sees how a message fares, and not what others put in:
+ * what it put in itself it knows. */
+static bool sees_contents(const struct call *c)
+{
+    return !c->token || auth_allows(c->token, ROLE_READ | ROLE_CONSUME, NULL);
+}
 
 static void get_visit(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                       struct instant now)
 {
     struct call *c = call_of_op(op);
     buf_clear(&c->out);
-    encode_message(&c->out, q, m, now);
+    encode_message(&c->out, q, m, now, sees_contents(c));
 }
 
 static void get_finish(struct call *c)
@@ -28,6 +34,8 @@ static void ask(struct call *c)
 
 void lookup_get(struct call *c)
 {
+    if (!call_has_room(c))
+        return;
     ask(c);
     call_submit(c, REQUEST_GET, get_finish);
 }
@@ -35,6 +43,7 @@ void lookup_get(struct call *c)
 void lookup_show(struct call *c)
 {
     ask(c);
+    c->shows = true;
     c->request.kind = REQUEST_GET;
     c->finish = get_finish;
     call_again(c);
@@ -87,7 +96,7 @@ void lookup_delete(struct call *c)
     call_submit(c, REQUEST_CANCEL, cancel_finish);
 }
 
-/* Export: one message a line. The cursor is the engine's own, in hexadecimal. What is done is kept
+/* Export: one message a line. The cursor is the engine's own. What is done is kept
  * for people to look at, and stays where it is. */
 
 static void export_visit(struct engine_op *op, const struct engine_queue *q,
@@ -101,34 +110,18 @@ static void export_visit(struct engine_op *op, const struct engine_queue *q,
 
 static void export_finish(struct call *c)
 {
-    const struct list_cursor *next = &c->request.op.list.next;
-    char header[120] = "";
+    char header[CURSOR_TEXT_MAX + 24] = "", cursor[CURSOR_TEXT_MAX];
+    cursor_format(&c->request.op.list.next, cursor);
     if (c->request.op.list.more)
-        snprintf(header, sizeof(header),
-                 "X-Next-Cursor: %" PRIx32 "-%" PRIx32 "-%" PRIx64 "-%" PRIx64 "\r\n", next->phase,
-                 next->slot, (uint64_t)next->ready_ms, next->seq);
+        snprintf(header, sizeof(header), "X-Next-Cursor: %s\r\n", cursor);
     call_reply_as(c, 200, "application/x-ndjson", header[0] ? header : NULL);
 }
 
 static bool take_cursor(struct field *f, void *target)
 {
     struct call *c = target;
-    struct list_cursor *after = &c->request.op.list.after;
-    char text[64];
-    uint64_t ready;
-    int used = 0;
-    size_t len = f->value->len;
-    if (len < sizeof(text)) {
-        memcpy(text, f->value->str, len);
-        text[len] = '\0';
-        if (sscanf(text, "%8" SCNx32 "-%8" SCNx32 "-%16" SCNx64 "-%16" SCNx64 "%n", &after->phase,
-                   &after->slot, &ready, &after->seq, &used) == 4 &&
-            (size_t)used == len) {
-            after->ready_ms = (int64_t)ready;
-            return true;
-        }
-    }
-    return field_refuse(f, "must be an X-Next-Cursor as it came.");
+    return cursor_parse(f->value->str, f->value->len, &c->request.op.list.after) ||
+           field_refuse(f, "must be an X-Next-Cursor as it came.");
 }
 
 static bool take_state(struct field *f, void *target)

@@ -1,24 +1,45 @@
 /* GET /metrics: every counter of the server in Prometheus' text format, out of
  * one table. */
 #include "api/call.h"
-#include "api/encode.h"
+#include "api/guard.h"
 #include "api/stats.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
 enum source {
-    OF_QUEUE,   /* struct queue_row, one sample per queue */
+    OF_QUEUE,   /* struct queue_row, one sample per queue, gathered queue by queue */
+    OF_WAITERS, /* the same, of what this server alone has */
     OF_LEVEL,   /* one sample per queue and level, gathered with the rows */
     OF_ALERT,   /* one sample per queue and threshold, gathered with the rows */
     OF_BROKER,  /* struct broker_counters */
     OF_REQUEST, /* its requests[], one sample per kind */
     OF_ENGINE,  /* struct engine_counters */
+    OF_STORE,   /* the same, of what all servers see alike */
     OF_VERB,    /* its ops[], one sample per verb */
     OF_TABLE,   /* its table_…[], one sample per table */
     OF_HTTP,    /* struct http_counters */
+    OF_LOOP,    /* struct turn_counters */
+    OF_REFUSAL, /* one sample per reason */
+    OF_BUDGET,  /* struct budget_counters */
     OF_SERVER,  /* struct facts */
 };
+
+/* What is kept in the store is the same on every server that shares it, and the rest is not: who
+ * adds up the answers of several servers asks for one of the two. */
+enum scope { SCOPE_ALL, SCOPE_STORE, SCOPE_SERVER };
+
+static enum scope scope_of(enum source source)
+{
+    bool store = source == OF_QUEUE || source == OF_LEVEL || source == OF_ALERT ||
+                 source == OF_TABLE || source == OF_STORE;
+    return store ? SCOPE_STORE : SCOPE_SERVER;
+}
+
+static bool in_scope(enum scope asked, enum scope scope)
+{
+    return asked == SCOPE_ALL || asked == scope;
+}
 
 enum unit { PLAIN, MILLI, MICRO }; /* what one is, of the unit in the name */
 
@@ -34,6 +55,7 @@ struct metric {
 struct facts {
     uint64_t started_ms;
     uint64_t draining;
+    uint64_t speaks;
 };
 
 #define GAUGE   "gauge"
@@ -53,6 +75,10 @@ struct facts {
         "triage_engine_" name, type, help, OF_ENGINE, offsetof(struct engine_counters, member),    \
             unit                                                                                   \
     }
+#define LOOP(name, type, help, member, unit)                                                       \
+    {                                                                                              \
+        "triage_loop_" name, type, help, OF_LOOP, offsetof(struct turn_counters, member), unit     \
+    }
 #define TABLE(name, help, member)                                                                  \
     {                                                                                              \
         "triage_engine_table_" name, GAUGE, help, OF_TABLE,                                        \
@@ -64,6 +90,12 @@ static const struct metric metrics[] = {
      offsetof(struct facts, started_ms), MILLI},
     {"triage_draining", GAUGE, "1 while the server shuts down.", OF_SERVER,
      offsetof(struct facts, draining), PLAIN},
+    {"triage_alerts_sender", GAUGE,
+     "1 on the server that sends the webhooks of all servers on the store.", OF_SERVER,
+     offsetof(struct facts, speaks), PLAIN},
+
+    {"triage_requests_refused_total", COUNTER,
+     "Requests that were not let in, before their bodies were read.", OF_REFUSAL, 0, PLAIN},
 
     QUEUE("ready", GAUGE, "Messages that can be claimed.", ready),
     QUEUE("scheduled", GAUGE, "Messages whose delay has not passed.", scheduled),
@@ -71,7 +103,8 @@ static const struct metric metrics[] = {
     QUEUE("dead", GAUGE, "Dead letters.", dead),
     QUEUE("bytes", GAUGE, "Payload and metadata of ready and scheduled messages.", bytes),
     QUEUE("paused", GAUGE, "1 while claims are paused.", paused),
-    QUEUE("waiting_consumers", GAUGE, "Claims that wait for a message.", waiting),
+    {"triage_queue_waiting_consumers", GAUGE, "Claims that wait for a message.", OF_WAITERS,
+     offsetof(struct queue_row, waiting), PLAIN},
     {"triage_queue_oldest_ready_seconds", GAUGE, "Age of the oldest ready message.", OF_QUEUE,
      offsetof(struct queue_row, oldest_ms), MILLI},
     {"triage_queue_level_ready", GAUGE, "Messages that can be claimed, by level.", OF_LEVEL, 0,
@@ -101,6 +134,8 @@ static const struct metric metrics[] = {
     BROKER("under_way", GAUGE, "Requests under way.", under_way),
     BROKER("waiting", GAUGE, "Claims that wait for a message.", waiting),
     BROKER("wakeups_total", COUNTER, "Waiting claims that were served.", wakeups),
+    BROKER("schedules_fired_total", COUNTER, "Due times of schedules that had their message.",
+           fired),
     BROKER("webhooks_lost_total", COUNTER, "Webhooks of alerts that were dropped or given up.",
            webhooks_lost),
 
@@ -115,27 +150,50 @@ static const struct metric metrics[] = {
     TABLE("dead_rows", "Deleted rows that vacuum has not taken away.", table_dead_rows),
     TABLE("bytes", "What the table takes.", table_bytes),
     TABLE("index_bytes", "What its indexes take.", table_index_bytes),
-    ENGINE("oldest_transaction_seconds", GAUGE, "Age of the oldest transaction in the database.",
-           oldest_transaction_ms, MILLI),
+    {"triage_engine_oldest_transaction_seconds", GAUGE,
+     "Age of the oldest transaction in the database.", OF_STORE,
+     offsetof(struct engine_counters, oldest_transaction_ms), MILLI},
     ENGINE("table_looks_total", COUNTER, "How often these were read from the database.",
            table_looks, PLAIN),
+
+    LOOP("turns_total", COUNTER, "Turns of the event loops.", turns, PLAIN),
+    LOOP("slow_turns_total", COUNTER, "Those that took longer than 10 ms.", slow, PLAIN),
+    LOOP("turn_seconds_max", GAUGE, "The longest turn of the last one to two minutes.", max_us,
+         MICRO),
 
 #define X(name, meaning)                                                                           \
     {"triage_http_" #name, NULL, meaning, OF_HTTP, offsetof(struct http_counters, name), PLAIN},
     HTTP_COUNTERS(X)
 #undef X
+#define X(name, meaning)                                                                           \
+    {"triage_http_" #name, NULL, meaning, OF_BUDGET, offsetof(struct budget_counters, name), PLAIN},
+        BUDGET_COUNTERS(X)
+#undef X
 };
 
 static const char *const request_names[REQUEST_KIND_COUNT] = {
-    [REQUEST_PUT] = "put",           [REQUEST_SETTLE] = "settle",
-    [REQUEST_CANCEL] = "cancel",     [REQUEST_GET] = "get",
-    [REQUEST_LIST] = "list",         [REQUEST_CLAIM] = "claim",
-    [REQUEST_PURGE] = "purge",       [REQUEST_REDRIVE] = "redrive",
-    [REQUEST_DEAD_DROP] = "drop",    [REQUEST_CONFIGURE] = "configure",
-    [REQUEST_DELETE] = "delete",     [REQUEST_QUEUE] = "queue",
-    [REQUEST_QUEUES] = "queues",     [REQUEST_STATS] = "stats",
-    [REQUEST_MOVE] = "move",         [REQUEST_MOVE_BULK] = "move_bulk",
-    [REQUEST_POSITION] = "position", [REQUEST_IMPORT] = "import",
+    [REQUEST_PUT] = "put",
+    [REQUEST_SETTLE] = "settle",
+    [REQUEST_CANCEL] = "cancel",
+    [REQUEST_GET] = "get",
+    [REQUEST_LIST] = "list",
+    [REQUEST_CLAIM] = "claim",
+    [REQUEST_PURGE] = "purge",
+    [REQUEST_REDRIVE] = "redrive",
+    [REQUEST_DEAD_DROP] = "drop",
+    [REQUEST_CONFIGURE] = "configure",
+    [REQUEST_DELETE] = "delete",
+    [REQUEST_QUEUE] = "queue",
+    [REQUEST_QUEUES] = "queues",
+    [REQUEST_STATS] = "stats",
+    [REQUEST_MOVE] = "move",
+    [REQUEST_MOVE_BULK] = "move_bulk",
+    [REQUEST_POSITION] = "position",
+    [REQUEST_IMPORT] = "import",
+    [REQUEST_SCHEDULE_SET] = "schedule_set",
+    [REQUEST_SCHEDULE] = "schedule",
+    [REQUEST_LOOK] = "look",
+    [REQUEST_CLAIM_MANY] = "claim_many",
 };
 
 static const char *const verb_names[ENGINE_VERB_COUNT] = {
@@ -152,17 +210,27 @@ static const char *const verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_CANCEL] = "cancel",
     [ENGINE_MOVE] = "move",
     [ENGINE_COUNT] = "count",
+    [ENGINE_HEADS] = "heads",
     [ENGINE_GET] = "get",
     [ENGINE_PURGE] = "purge",
     [ENGINE_LIST] = "list",
     [ENGINE_DEAD_LIST] = "dead_list",
     [ENGINE_DEAD_REDRIVE] = "dead_redrive",
     [ENGINE_DEAD_DROP] = "dead_drop",
+    [ENGINE_SCHEDULE_SET] = "schedule_set",
+    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
+    [ENGINE_SCHEDULE_LIST] = "schedule_list",
+    [ENGINE_FIRE] = "fire",
     [ENGINE_SWEEP] = "sweep",
 };
 
-/* Samples that do not fit a row, as text. */
+#define METRIC_COUNT (sizeof(metrics) / sizeof(metrics[0]))
+
+/* Samples as text. There may be very many queues: each is written when it is shown, which is done
+ * in portions, so that the end has only to put them together. */
 struct gathered {
+    enum scope scope;
+    struct buf of_queues[METRIC_COUNT];
     struct buf levels;
     struct buf alerts;
 };
@@ -172,8 +240,9 @@ struct metrics {
     struct broker_counters broker;
     struct engine_counters engine;
     struct http_counters http;
-    const struct queue_row *rows;
-    size_t row_count;
+    struct turn_counters turns;
+    uint64_t refused[STATUS_COUNT];
+    struct budget_counters budget;
     const struct gathered *gathered;
 };
 
@@ -230,16 +299,17 @@ static void put_array(struct buf *out, const struct metric *m, const void *base,
 static void put_samples(struct buf *out, const struct metric *m, const char *name,
                         const struct metrics *all)
 {
-    const void *base[] = {[OF_BROKER] = &all->broker,
-                          [OF_ENGINE] = &all->engine,
-                          [OF_HTTP] = &all->http,
-                          [OF_SERVER] = &all->facts};
+    const void *base[] = {
+        [OF_BROKER] = &all->broker, [OF_ENGINE] = &all->engine, [OF_HTTP] = &all->http,
+        [OF_BUDGET] = &all->budget, [OF_LOOP] = &all->turns,    [OF_SERVER] = &all->facts,
+        [OF_STORE] = &all->engine};
     switch (m->source) {
     case OF_QUEUE:
-        for (size_t i = 0; i < all->row_count; i++)
-            put_sample(out, name, "queue", all->rows[i].name, value_at(&all->rows[i], m->offset),
-                       m->unit);
+    case OF_WAITERS: {
+        const struct buf *samples = &all->gathered->of_queues[m - metrics];
+        buf_put(out, samples->data, samples->len);
         break;
+    }
     case OF_LEVEL:
         buf_put(out, all->gathered->levels.data, all->gathered->levels.len);
         break;
@@ -251,6 +321,9 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
         break;
     case OF_VERB:
         put_array(out, m, &all->engine, "verb", verb_names, ENGINE_VERB_COUNT);
+        break;
+    case OF_REFUSAL:
+        put_array(out, m, all->refused, "reason", guard_reasons, STATUS_COUNT);
         break;
     case OF_TABLE:
         if (all->engine.table_looks > 0)
@@ -326,38 +399,60 @@ static void metrics_show(struct request *r, const struct queue_facts *facts)
     const struct queue_config *config = &facts->queue->config;
     struct queue_row row;
     stats_row(facts, &row);
-    buf_put(&c->text, &row, sizeof(row));
+    for (size_t i = 0; i < METRIC_COUNT; i++) {
+        if (metrics[i].source == OF_QUEUE || metrics[i].source == OF_WAITERS)
+            put_sample(&gathered->of_queues[i], metrics[i].name, "queue", row.name,
+                       value_at(&row, metrics[i].offset), metrics[i].unit);
+    }
     for (int i = 0; i < config->level_count; i++) {
         buf_lit(levels, "triage_queue_level_ready{queue=\"");
         buf_puts(levels, row.name);
         buf_lit(levels, "\",level=\"");
         put_label_text(levels, config->levels[i].name);
         buf_lit(levels, "\"} ");
-        buf_put_u64(levels, facts->queue->view.lanes[config->levels[i].slot].ready);
+        buf_put_u64(levels, facts->view->lanes[config->levels[i].slot].ready);
         buf_putc(levels, '\n');
     }
     gather_alerts(&gathered->alerts, facts);
 }
 
+static size_t gathered_len(const struct gathered *g)
+{
+    size_t len = g->levels.len + g->alerts.len;
+    for (size_t i = 0; i < METRIC_COUNT; i++)
+        len += g->of_queues[i].len;
+    return len;
+}
+
 static void metrics_finish(struct call *c)
 {
     const struct api_options *o = &c->api->options;
-    struct queue_row *rows = (struct queue_row *)c->text.data;
     struct metrics all = {
         .facts = {.started_ms = (uint64_t)o->started_ms,
-                  .draining = o->draining && atomic_load(o->draining)},
-        .rows = rows,
-        .row_count = c->text.len / sizeof(rows[0]),
+                  .draining = o->draining && atomic_load(o->draining),
+                  .speaks = broker_speaks(o->broker)},
         .gathered = c->extra,
     };
-    stats_rows_sort(rows, all.row_count);
     broker_counters(o->broker, &all.broker, &all.engine);
+    if (o->guard)
+        guard_counts(o->guard, all.refused);
     if (o->http_counters)
         o->http_counters(o->http_counters_ctx, &all.http);
-    put_build(&c->out, o);
-    put_up(&c->out, o->broker);
-    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-        if (metrics[i].source != OF_HTTP || o->http_counters)
+    if (o->budget)
+        all.budget = budget_counters(o->budget);
+    if (o->turn_counters)
+        o->turn_counters(o->turn_counters_ctx, &all.turns);
+    buf_reserve(&c->out, gathered_len(c->extra)); /* once: it may be many megabytes */
+    enum scope scope = all.gathered->scope;
+    if (in_scope(scope, SCOPE_SERVER)) {
+        put_build(&c->out, o);
+        put_up(&c->out, o->broker);
+    }
+    for (size_t i = 0; i < METRIC_COUNT; i++) {
+        bool known = metrics[i].source == OF_HTTP     ? o->http_counters != NULL
+                     : metrics[i].source == OF_BUDGET ? o->budget != NULL
+                                                      : true;
+        if (known && in_scope(scope, scope_of(metrics[i].source)))
             put_metric(&c->out, &metrics[i], &all);
     }
     call_reply_as(c, 200, "text/plain; version=0.0.4; charset=utf-8", NULL);
@@ -366,13 +461,32 @@ static void metrics_finish(struct call *c)
 static void metrics_cleanup(struct call *c)
 {
     struct gathered *gathered = c->extra;
+    for (size_t i = 0; i < METRIC_COUNT; i++)
+        buf_fini(&gathered->of_queues[i]);
     buf_fini(&gathered->levels);
     buf_fini(&gathered->alerts);
 }
 
+static bool take_scope(struct field *f, void *target)
+{
+    static const char *const names[] = {
+        [SCOPE_ALL] = "all", [SCOPE_STORE] = "store", [SCOPE_SERVER] = "server"};
+    int scope;
+    if (!field_choice(f, names, 3, &scope))
+        return false;
+    *(enum scope *)target = (enum scope)scope;
+    return true;
+}
+
 void metrics_get(struct call *c)
 {
-    c->extra = mem_zalloc(sizeof(struct gathered));
+    static const struct field_spec specs[] = {FIELD("scope", take_scope)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    enum scope scope = SCOPE_ALL;
+    if (!call_query(c, &table, &scope))
+        return;
+    struct gathered *gathered = c->extra = mem_zalloc(sizeof(*gathered));
+    gathered->scope = scope;
     c->cleanup = metrics_cleanup;
     c->request.show_queue = metrics_show;
     call_submit(c, REQUEST_QUEUES, metrics_finish);

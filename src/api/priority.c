@@ -222,10 +222,8 @@ static void position_finish(struct call *c)
     buf_lit(out, ",\"state\":");
     json_put_cstr(out, message_state_name(p->state));
     if (p->level.name[0]) {
-        buf_lit(out, ",\"priority\":");
-        encode_priority(out, &p->level);
-        buf_lit(out, ",\"level\":");
-        json_put_cstr(out, p->level.name);
+        buf_putc(out, ',');
+        encode_level(out, &p->level);
     }
     if (p->state == MESSAGE_SCHEDULED || p->state == MESSAGE_READY)
         put_waiting(out, p);

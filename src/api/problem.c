@@ -23,6 +23,7 @@ static const char *const advice[STATUS_COUNT] = {
     [STATUS_NOT_PENDING] = "Only scheduled and ready messages can be changed without a receipt.",
     [STATUS_QUEUE_NOT_EMPTY] = "Purge it first, or delete it with ?force=true.",
     [STATUS_LEVEL_IN_USE] = "Keep the level, by its name, until no message stands in it.",
+    [STATUS_LEVELS_DROPPED] = "Name every level, or add \"drop_levels\": true or \"empty\".",
     [STATUS_PAYLOAD_TOO_LARGE] = "A payload has at most 262144 bytes after decoding.",
     [STATUS_UNSUPPORTED_MEDIA_TYPE] = "Send Content-Type: application/json.",
     [STATUS_UNKNOWN_PRIORITY] = "GET /v1/queues/{queue} shows the levels of the queue.",
@@ -30,6 +31,8 @@ static const char *const advice[STATUS_COUNT] = {
         "The queue is at its max_depth or max_bytes; try again when messages were claimed.",
     [STATUS_RATE_LIMITED] = "Slow down and try again after Retry-After.",
     [STATUS_QUOTA_EXCEEDED] = "Try again after Retry-After.",
+    [STATUS_ENGINE_REFUSED] = "Nothing was changed, and the same request would be refused again; "
+                              "the server's log has the store's reason.",
     [STATUS_ENGINE_UNAVAILABLE] = "It is not known whether the change was stored. Try again after "
                                   "Retry-After; GET /readyz says what is wrong.",
     [STATUS_OVERLOADED] = "Nothing was changed. Try again after Retry-After.",

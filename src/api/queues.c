@@ -4,26 +4,31 @@
 #include "api/config.h"
 #include "api/stats.h"
 
-#include <stdio.h>
-
 static void reply_ok(struct call *c)
 {
     call_reply(c, 200);
 }
 
-/* PUT: the body is read again on the thread of the shard, where the configuration is. */
+/* PUT and PATCH: the body is read again on the thread of the shard, where the configuration is. */
 static enum status put_configure(struct request *r, struct queue_config *config, bool is_new)
 {
     struct call *c = call_of(r);
     struct problem p = {0};
-    if (!config_patch(c->text.data, c->text.len, r->queue, is_new, config, &p)) {
+    struct config_change change = {.is_new = is_new, .stay = r->stay};
+    if (!config_patch(c->text.data, c->text.len, &change, config, &p)) {
         problem_copy_text(r->field, sizeof(r->field), p.field);
         problem_copy_text(r->detail, sizeof(r->detail), p.detail);
         return p.status;
     }
+    r->keeps_used = change.keeps_used;
     buf_clear(&c->out);
     config_put(&c->out, r->queue, config);
     return STATUS_OK;
+}
+
+static enum status patch_configure(struct request *r, struct queue_config *config, bool is_new)
+{
+    return is_new ? STATUS_QUEUE_NOT_FOUND : put_configure(r, config, is_new);
 }
 
 static void put_finish(struct call *c)
@@ -31,16 +36,33 @@ static void put_finish(struct call *c)
     call_reply(c, c->request.created ? 201 : 200);
 }
 
-void queues_put(struct call *c)
+static bool take_dry_run(struct field *f, void *target)
 {
-    if (!call_json(c))
+    return field_bool(f, target);
+}
+
+static void configure_start(struct call *c, request_configure *configure)
+{
+    static const struct field_spec specs[] = {FIELD("dry_run", take_dry_run)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    if (!call_query(c, &table, &c->request.dry_run) || !call_json(c))
         return;
     if (c->http->body_len > 0)
         buf_put(&c->text, c->http->body, c->http->body_len);
     else
         buf_lit(&c->text, "{}");
-    c->request.configure = put_configure;
+    c->request.configure = configure;
     call_submit(c, REQUEST_CONFIGURE, put_finish);
+}
+
+void queues_put(struct call *c)
+{
+    configure_start(c, put_configure);
+}
+
+void queues_patch(struct call *c)
+{
+    configure_start(c, patch_configure);
 }
 
 static enum status pause_configure(struct request *r, struct queue_config *config, bool is_new)
@@ -228,5 +250,6 @@ void queues_list(struct call *c)
         return;
     c->extra = mem_dup(&list, sizeof(list));
     c->request.show_queue = list_show;
+    c->request.fresh = true;
     call_submit(c, REQUEST_QUEUES, list_finish);
 }

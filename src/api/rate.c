@@ -8,7 +8,8 @@
 
 struct rate {
     int64_t interval_ns;
-    int64_t slack_ns;       /* how far ahead of the even pace a burst may run */
+    int64_t slack_ns; /* how far ahead of the even pace a burst may run */
+    atomic_uint owners;
     _Atomic int64_t due_ns; /* when the next would be due at an even pace */
 };
 
@@ -17,14 +18,23 @@ struct rate *rate_new(double per_second, double burst)
     assert(per_second > 0);
     assert(burst >= 1);
     struct rate *r = mem_zalloc(sizeof(*r));
+    atomic_init(&r->owners, 1);
     r->interval_ns = per_second < 1e9 ? (int64_t)(1e9 / per_second) : 1;
     r->slack_ns = (int64_t)((double)r->interval_ns * (burst - 1));
     return r;
 }
 
+struct rate *rate_share(struct rate *r)
+{
+    if (r)
+        atomic_fetch_add(&r->owners, 1);
+    return r;
+}
+
 void rate_free(struct rate *r)
 {
-    free(r);
+    if (r && atomic_fetch_sub(&r->owners, 1) == 1)
+        free(r);
 }
 
 bool rate_take(struct rate *r, uint64_t now_us)

@@ -10,7 +10,8 @@ struct rate;
 
 /* `per_second` > 0; up to `burst` >= 1 may come at once. */
 struct rate *rate_new(double per_second, double burst);
-void rate_free(struct rate *r);
+struct rate *rate_share(struct rate *r); /* one more owner, who frees it too; NULL is fine */
+void rate_free(struct rate *r);          /* when it was the last owner's; NULL is fine */
 bool rate_take(struct rate *r, uint64_t now_us); /* false: over the limit, nothing taken */
 
 #endif

@@ -17,7 +17,7 @@ void results_add_problem(struct results *r, const struct problem *p)
     r->ends[r->count++] = (uint32_t)r->errors.len;
 }
 
-void results_reply(struct call *c, const struct results *r, results_put *put)
+void results_put_all(struct call *c, const struct results *r, results_put *put)
 {
     struct buf *out = &c->out;
     uint32_t item = 0, from = 0;
@@ -34,6 +34,12 @@ void results_reply(struct call *c, const struct results *r, results_put *put)
         buf_putc(out, '}');
         from = r->ends[i];
     }
-    buf_lit(out, "]}");
+    buf_putc(out, ']');
+}
+
+void results_reply(struct call *c, const struct results *r, results_put *put)
+{
+    results_put_all(c, r, put);
+    buf_putc(&c->out, '}');
     call_reply(c, 200);
 }

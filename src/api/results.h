@@ -22,6 +22,8 @@ void results_add_problem(struct results *r, const struct problem *p);
 
 /* Answers with {"results": […]}; `put` encodes the n-th item. */
 typedef void results_put(struct call *c, uint32_t n);
+void results_put_all(struct call *c, const struct results *r,
+                     results_put *put); /* the same, up to its last brace */
 void results_reply(struct call *c, const struct results *r, results_put *put);
 
 #endif

@@ -11,26 +11,33 @@
 #define MESSAGES QUEUE "/messages"
 #define MESSAGE  MESSAGES "/{id}"
 #define DEAD     QUEUE "/dead"
+#define SCHEDULE QUEUE "/schedules/{name}"
 
 /* Literal segments come before parameters: the first pattern that fits is the resource. */
 static const struct route routes[] = {
     /* Looked through from the top: what is asked most comes first. */
     {VERB_POST, MESSAGES, messages_enqueue, ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
      BODY_MESSAGE},
-    {VERB_GET, MESSAGES, messages_claim, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
+    {VERB_GET, MESSAGES, claim_one, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_POST, MESSAGES "/batch", batch_enqueue, ROLE_PRODUCE, ROUTE_CHANGES, BODY_BATCH},
-    {VERB_POST, MESSAGES "/import", import_lines, ROLE_ADMIN, ROUTE_CHANGES, BODY_BATCH},
-    {VERB_POST, MESSAGES "/claim", messages_claim, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_POST, MESSAGES "/ack", receipts_batch, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/import", import_lines, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY,
+     BODY_IMPORT},
+    {VERB_POST, MESSAGES "/claim", claim_one, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/ack", receipts_ack_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/nack", receipts_nack_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/release", receipts_release_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/extend", receipts_extend_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGES "/priority", priority_set_many, ROLE_ADMIN, ROUTE_CHANGES, 0},
-    {VERB_GET, MESSAGE, lookup_get, ROLE_READ, 0, 0},
+    {VERB_GET, MESSAGE, lookup_get, ROLE_READ | ROLE_PRODUCE, 0, 0},
     {VERB_DELETE, MESSAGE, lookup_delete, ROLE_CONSUME | ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
      0},
     {VERB_POST, MESSAGE "/nack", receipts_nack, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGE "/release", receipts_release, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGE "/extend", receipts_extend, ROLE_CONSUME, ROUTE_CHANGES, 0},
-    {VERB_GET, MESSAGE "/position", position_get, ROLE_READ, 0, 0},
+    {VERB_GET, MESSAGE "/position", position_get, ROLE_READ | ROLE_PRODUCE, 0, 0},
     {VERB_POST, MESSAGE "/priority", priority_set, ROLE_PRODUCE, ROUTE_CHANGES, 0},
+
+    {VERB_POST, "/v1/claim", claim_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
 
     {VERB_GET, "/", server_home, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
     {VERB_GET, "/healthz", server_health, 0, ROUTE_OPEN | ROUTE_QUERY, 0},
@@ -38,9 +45,12 @@ static const struct route routes[] = {
     {VERB_GET, "/metrics", metrics_get, ROLE_READ, ROUTE_SERVER | ROUTE_QUERY, 0},
     {VERB_GET, "/openapi.yaml", server_openapi, 0, ROUTE_QUERY, 0},
     {VERB_GET, "/v1/info", server_info, 0, 0, 0},
+    {VERB_POST, "/v1/admin/backup", admin_backup, ROLE_ADMIN, ROUTE_SERVER | ROUTE_CHANGES, 0},
+    {VERB_GET, "/v1/admin/backup", admin_backup_show, ROLE_ADMIN, ROUTE_SERVER, 0},
 
     {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},
-    {VERB_PUT, QUEUE, queues_put, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_PUT, QUEUE, queues_put, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
+    {VERB_PATCH, QUEUE, queues_patch, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_GET, QUEUE, queues_get, ROLE_READ, 0, 0},
     {VERB_DELETE, QUEUE, queues_delete, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_POST, QUEUE "/purge", queues_purge, ROLE_ADMIN, ROUTE_CHANGES, 0},
@@ -49,11 +59,17 @@ static const struct route routes[] = {
     {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, 0, 0},
     {VERB_GET, QUEUE "/export", lookup_export, ROLE_READ, ROUTE_QUERY, 0},
 
+    {VERB_GET, QUEUE "/schedules", schedules_list, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_PUT, SCHEDULE, schedules_put, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, SCHEDULE, schedules_get, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_DELETE, SCHEDULE, schedules_delete, ROLE_ADMIN, ROUTE_CHANGES, 0},
+
     {VERB_GET, DEAD, dead_list, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_POST, DEAD "/redrive", dead_redrive, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, DEAD "/purge", dead_purge, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_GET, DEAD "/{id}", dead_get, ROLE_READ, 0, 0},
     {VERB_DELETE, DEAD "/{id}", dead_delete, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, DEAD "/{id}/redrive", dead_amend, ROLE_ADMIN, ROUTE_CHANGES, BODY_MESSAGE},
 };
 
 #define ROUTE_COUNT (sizeof(routes) / sizeof(routes[0]))
@@ -118,8 +134,11 @@ static bool verb_fits(const struct route *r, enum http_verb verb)
 
 static void allow_add(const struct route *r, char *allow, size_t room)
 {
-    static const char *const names[] = {
-        [VERB_GET] = "GET", [VERB_POST] = "POST", [VERB_PUT] = "PUT", [VERB_DELETE] = "DELETE"};
+    static const char *const names[] = {[VERB_GET] = "GET",
+                                        [VERB_POST] = "POST",
+                                        [VERB_PUT] = "PUT",
+                                        [VERB_PATCH] = "PATCH",
+                                        [VERB_DELETE] = "DELETE"};
     size_t len = strlen(allow);
     const char *head = verb_fits(r, VERB_HEAD) ? ", HEAD" : "";
     snprintf(allow + len, room - len, "%s%s%s", len ? ", " : "", names[r->verb], head);
@@ -133,6 +152,8 @@ static void parameters_take(const struct segments *pattern, const struct segment
             continue;
         if (pattern->at[i].data[1] == 'q')
             match->queue = path->at[i];
+        else if (pattern->at[i].data[1] == 'n')
+            match->name = path->at[i];
         else
             match->id = path->at[i];
     }
@@ -168,12 +189,35 @@ const struct route *route_at(size_t i)
     return i < ROUTE_COUNT ? &routes[i] : NULL;
 }
 
+static const struct body {
+    size_t max;
+    uint8_t media; /* bits */
+    const char *advice;
+} bodies[] = {
+    [BODY_SMALL] =
+        {SMALL_BODY_MAX, 1 << MEDIA_JSON,
+         "Send Content-Type: application/json, also without a body; with curl: --json '{}'."},
+    [BODY_MESSAGE] = {MESSAGE_BODY_MAX, 1 << MEDIA_JSON | 1 << MEDIA_BYTES,
+                      "Send Content-Type: application/json (with curl --json in place of -d), or "
+                      "application/octet-stream with the payload itself as the body."},
+    [BODY_BATCH] = {HTTP_BODY_MAX, 1 << MEDIA_JSON | 1 << MEDIA_NDJSON,
+                    "Send Content-Type: application/json (with curl --json in place of -d), or "
+                    "application/x-ndjson with one message a line."},
+    [BODY_IMPORT] = {HTTP_BODY_MAX, 1 << MEDIA_NDJSON,
+                     "Send Content-Type: application/x-ndjson with one exported message a line."},
+};
+
 size_t route_body_max(enum route_body body)
 {
-    static const size_t max[] = {
-        [BODY_SMALL] = SMALL_BODY_MAX,
-        [BODY_MESSAGE] = MESSAGE_BODY_MAX,
-        [BODY_BATCH] = HTTP_BODY_MAX,
-    };
-    return max[body];
+    return bodies[body].max;
+}
+
+bool route_takes(enum route_body body, enum media media)
+{
+    return bodies[body].media >> media & 1;
+}
+
+const char *route_advice(enum route_body body)
+{
+    return bodies[body].advice;
 }

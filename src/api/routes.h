@@ -12,7 +12,9 @@
 
 struct call;
 
-enum route_body { BODY_SMALL, BODY_MESSAGE, BODY_BATCH };
+enum route_body { BODY_SMALL, BODY_MESSAGE, BODY_BATCH, BODY_IMPORT };
+
+enum media { MEDIA_JSON, MEDIA_BYTES, MEDIA_NDJSON, MEDIA_OTHER };
 
 enum route_flag {
     ROUTE_OPEN = 1 << 0,    /* no token needed, no rate limit */
@@ -23,7 +25,7 @@ enum route_flag {
 
 struct route {
     enum http_verb verb;
-    const char *pattern; /* "{queue}" and "{id}" stand for any one segment */
+    const char *pattern; /* "{queue}", "{name}" and "{id}" stand for any one segment */
     void (*handle)(struct call *c);
     uint8_t roles; /* any of these; 0: any token */
     uint8_t flags;
@@ -38,12 +40,15 @@ struct route_match {
     bool known;                /* the path exists, with other methods */
     char allow[48];            /* those */
     struct http_slice queue;
+    struct http_slice name;
     struct http_slice id;
 };
 
 void route_find(enum http_verb verb, const char *path, size_t len, struct route_match *match);
 size_t route_body_max(enum route_body body);
-const struct route *route_at(size_t i); /* NULL past the end */
+bool route_takes(enum route_body body, enum media media);
+const char *route_advice(enum route_body body); /* a sentence: which types it takes */
+const struct route *route_at(size_t i);         /* NULL past the end */
 
 /* A message whose every character is escaped, or is base64, with its fields. */
 #define MESSAGE_BODY_MAX (6 * (PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX + LEVEL_NAME_MAX) + 4096)

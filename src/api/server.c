@@ -1,4 +1,5 @@
 /* The server itself: is it alive, is it ready, what is it. */
+#include "api/auth.h"
 #include "api/call.h"
 #include "api/encode.h"
 
@@ -23,6 +24,26 @@ void server_health(struct call *c)
     call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
 }
 
+/* The engine's own words name addresses and paths: they are for those who may read, and for the
+ * log, and not for whoever can reach the port. */
+static bool may_know(const struct call *c)
+{
+    struct api *api = c->api;
+    if (!api->options.auth)
+        return false;
+    auth_refresh(api->options.auth, &api->auth);
+    const struct auth_token *token = auth_find(&api->auth->table, c->http->authorization);
+    return token && !token->prefix[0] && auth_allows(token, ROLE_READ, NULL);
+}
+
+static void refuse_unready(struct call *c, enum status status, const char *words)
+{
+    call_refuse_as(c, status, NULL,
+                   may_know(c) ? words
+                               : "The server's log says why; with a token of the role read so does "
+                                 "this page.");
+}
+
 /* A full disk refuses enqueues alone: consumers can still be served, and drain it. */
 void server_ready(struct call *c)
 {
@@ -41,7 +62,7 @@ void server_ready(struct call *c)
         buf_putc(&c->out, '}');
         call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
     } else {
-        call_refuse_as(c, status, NULL, words.len > 0 ? buf_cstr(&words) : NULL);
+        refuse_unready(c, status, buf_cstr(&words));
     }
     buf_fini(&words);
 }

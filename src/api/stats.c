@@ -7,7 +7,7 @@
 
 void stats_row(const struct queue_facts *facts, struct queue_row *row)
 {
-    const struct queue_view *view = &facts->queue->view;
+    const struct queue_view *view = facts->view;
     *row = (struct queue_row){
         .paused = facts->queue->config.paused,
         .ready = view->ready,
@@ -58,6 +58,24 @@ static void put_totals(struct buf *out, const struct queue_totals *t)
     buf_putc(out, '}');
 }
 
+/* Most urgent first; an array, because readers of JSON may forget the order of an object. */
+static void put_levels(struct buf *out, const struct engine_queue *q)
+{
+    buf_lit(out, ",\"levels\":[");
+    for (int i = 0; i < q->config.level_count; i++) {
+        const struct level *level = &q->config.levels[i];
+        const struct lane_view *lane = &q->view.lanes[level->slot];
+        buf_puts(out, i > 0 ? ",{" : "{");
+        encode_level(out, level);
+        put_count(out, ",\"ready\":", lane->ready);
+        put_count(out, ",\"scheduled\":", lane->scheduled);
+        put_count(out, ",\"in_flight\":", lane->leased);
+        put_count(out, ",\"dead\":", lane->dead);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+}
+
 void stats_put(struct buf *out, const struct queue_facts *facts)
 {
     const struct queue_config *config = &facts->queue->config;
@@ -69,7 +87,7 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
         if (i > 0)
             buf_putc(out, ',');
         encode_priority_key(out, level);
-        put_count(out, ":", facts->queue->view.lanes[level->slot].ready);
+        put_count(out, ":", facts->view->lanes[level->slot].ready);
     }
     put_count(out, "},\"ready\":", row.ready);
     put_count(out, ",\"scheduled\":", row.scheduled);
@@ -83,6 +101,7 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     encode_rate(out, facts->claims_per_second);
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
+    put_levels(out, facts->queue);
     put_totals(out, &row.totals);
     buf_putc(out, '}');
 }

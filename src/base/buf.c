@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LARGE (1024 * 1024) /* from here on growth is cheap and what is not used is dear */
+
 void buf_fini(struct buf *b)
 {
     free(b->data);
@@ -16,7 +18,7 @@ void buf_grow(struct buf *b, size_t more)
     assert(more < SIZE_MAX / 4);
     size_t cap = b->cap ? b->cap : 256;
     while (cap - b->len < more)
-        cap *= 2;
+        cap += cap < LARGE ? cap : cap / 4;
     b->data = mem_realloc(b->data, cap);
     b->cap = cap;
 }

@@ -62,6 +62,11 @@ uint32_t json_next(const struct json_doc *doc, uint32_t container, uint32_t chil
 /* The member's token, or NULL when `object` is not an object or has no such member. */
 const struct json_token *json_get(const struct json_doc *doc, uint32_t object, const char *key);
 
+/* The array that is a member of `object`, for json_first(); 0 when there is none: token 0 is no
+ * member of anything. json_index() is the way from any token to its number. */
+uint32_t json_array(const struct json_doc *doc, uint32_t object, const char *key);
+uint32_t json_index(const struct json_doc *doc, const struct json_token *t);
+
 bool json_is(const struct json_token *t, const char *string); /* a string equal to this one */
 bool json_key_is(const struct json_token *t, const char *key);
 bool json_i64(const struct json_token *t, int64_t *out); /* an integer without fraction, in range */

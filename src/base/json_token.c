@@ -29,6 +29,17 @@ const struct json_token *json_get(const struct json_doc *doc, uint32_t object, c
     return NULL;
 }
 
+uint32_t json_index(const struct json_doc *doc, const struct json_token *t)
+{
+    return (uint32_t)(t - doc->tokens);
+}
+
+uint32_t json_array(const struct json_doc *doc, uint32_t object, const char *key)
+{
+    const struct json_token *t = json_get(doc, object, key);
+    return t && t->type == JSON_ARRAY ? json_index(doc, t) : 0;
+}
+
 bool json_is(const struct json_token *t, const char *string)
 {
     return t != NULL && t->type == JSON_STRING && t->len == strlen(string) &&

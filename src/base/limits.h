@@ -1,5 +1,7 @@
 /* Everything has a limit, and all of them are here. A size that comes from
- * outside is compared with one of these before anything is allocated for it. */
+ * outside is compared with one of these before anything is allocated for it.
+ * tools/embed-sql puts the same numbers into the SQL functions: an expression is
+ * of numbers alone. */
 #ifndef TRIAGE_BASE_LIMITS_H
 #define TRIAGE_BASE_LIMITS_H
 
@@ -15,16 +17,39 @@
 #define REASON_MAX        1024
 #define ACTOR_MAX         128
 
+/* Schedules. */
+#define SCHEDULES_MAX              1000 /* of a queue */
+#define SCHEDULE_CRON_MAX          200  /* bytes of a cron line */
+#define SCHEDULE_EVERY_SECONDS_MAX (366LL * 86400)
+#define SCHEDULE_GRACE_SECONDS_MAX 86400
+#define SCHEDULE_PAYLOAD_MAX       (32 * 1024)
+#define SCHEDULE_METADATA_MAX      3840 /* what the server adds has room in METADATA_MAX */
+#define SCHEDULE_METADATA_KEYS_MAX 62
+#define SCHEDULE_MADE_UP_MAX       10000 /* missed due times in a row with missed = all */
+#define SCHEDULE_NEXT_MAX          100   /* due times to come, in one answer */
+
 /* Requests. */
 #define ENQUEUE_BATCH_MAX 1000
 #define ACK_BATCH_MAX     1000
 #define CLAIM_MAX         100
+#define CLAIM_QUEUES_MAX  32   /* of one claim */
+#define POSITION_EXACT    1000 /* messages ahead: up to so many are counted one by one */
 #define WAIT_SECONDS_MAX  60
 #define LEASE_SECONDS_MAX 43200
 #define LIST_MAX          1000
 #define DELAY_SECONDS_MAX (10LL * 366 * 86400)
 #define TTL_SECONDS_MAX   (10LL * 366 * 86400)
 #define TIME_MS_MAX       ((1LL << 47) - 1) /* ready times fit six bytes with a sign */
+
+/* Configuration. */
+#define ATTEMPTS_MAX        10000
+#define COUNT_MAX           1000000000000000LL /* messages or bytes of a queue */
+#define IN_FLIGHT_MAX       1000000000
+#define HISTORY_SECONDS_MAX (366LL * 86400)
+#define LEVEL_NUMBER_MAX    1000000000 /* and as far below 0 */
+#define WEIGHT_UNIT         0.001
+#define WEIGHT_MAX          1000000.0
+#define WEBHOOK_MAX         511 /* bytes of a URL */
 
 /* HTTP. */
 #define HTTP_HEAD_MAX        (16 * 1024)
@@ -33,11 +58,15 @@
 #define HTTP_BODY_MAX        (64 * 1024 * 1024) /* a batch of large payloads */
 #define HTTP_PIPELINE_MAX    64    /* requests of a connection under way, and of a turn */
 #define HTTP_HEAD_MS_MAX     10000 /* whole head, from its first byte */
-#define HTTP_BODY_RATE_MIN   1024  /* bytes a second, after a grace of HTTP_HEAD_MS_MAX */
-#define HTTP_IDLE_MS_MAX     75000 /* keep-alive between requests */
-#define HTTP_WRITE_MS_MAX    30000 /* a reader that does not read */
+#define HTTP_BODY_RATE_MIN   1024  /* bytes a second, in each window of HTTP_BODY_MS */
+#define HTTP_BODY_MS         10000
+#define HTTP_IDLE_MS_MAX     75000              /* keep-alive between requests */
+#define HTTP_WRITE_MS_MAX    30000              /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
 #define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
+#define HTTP_HANDSHAKES_MAX  4                  /* steps of TLS handshakes in one turn */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
+#define HTTP_BUFFERS_MAX     (512 * 1024 * 1024) /* default; a setting */
+#define HTTP_BUFFERS_MIN     (128 * 1024 * 1024) /* room for the largest body, and some */
 
 #endif

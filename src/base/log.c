@@ -15,6 +15,16 @@ void log_set_level(enum log_level level)
     atomic_store(&threshold, (int)level);
 }
 
+const char *log_level_name(enum log_level level)
+{
+    return names[level];
+}
+
+bool log_wants(enum log_level level)
+{
+    return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
+}
+
 bool log_level_parse(const char *name, enum log_level *level)
 {
     for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++) {
@@ -28,7 +38,7 @@ bool log_level_parse(const char *name, enum log_level *level)
 
 void log_event(enum log_level level, const char *message, const char *keys, ...)
 {
-    if ((int)level > atomic_load_explicit(&threshold, memory_order_relaxed))
+    if (!log_wants(level))
         return;
     char line[1024], when[TIME_TEXT_MAX];
     time_format_ms(clock_now().wall_ms, when);

@@ -10,6 +10,8 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_set_level(enum log_level level);
+const char *log_level_name(enum log_level level);
+bool log_wants(enum log_level level); /* what is logged at this level is written */
 bool log_level_parse(const char *name, enum log_level *level); /* error, warn, info, debug */
 
 /* `message` is constant text; `keys` is a printf format of key=value pairs, or "". */

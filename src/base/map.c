@@ -1,10 +1,23 @@
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/siphash.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+
+static uint8_t hash_key[MAP_KEY_BYTES];
+
+void map_key(const uint8_t key[MAP_KEY_BYTES])
+{
+    static_assert(MAP_KEY_BYTES == SIPHASH_KEY_BYTES, "what the hash takes");
+    memcpy(hash_key, key, MAP_KEY_BYTES);
+}
+
+static uint32_t hash_of(const char *key, size_t len)
+{
+    return (uint32_t)siphash(hash_key, key, len);
+}
 
 void map_fini(struct map *m)
 {
@@ -27,7 +40,7 @@ void *map_get(const struct map *m, const char *key, size_t len)
 {
     if (m->count == 0)
         return NULL;
-    return probe(m, key, len, (uint32_t)XXH3_64bits(key, len))->value;
+    return probe(m, key, len, hash_of(key, len))->value;
 }
 
 static void resize(struct map *m, size_t cap)
@@ -48,7 +61,7 @@ void map_put(struct map *m, const char *key, size_t len, void *value)
     assert(value);
     if ((m->count + 1) * 4 > m->cap * 3)
         resize(m, m->cap ? m->cap * 2 : 16);
-    uint32_t hash = (uint32_t)XXH3_64bits(key, len);
+    uint32_t hash = hash_of(key, len);
     struct map_entry *e = probe(m, key, len, hash);
     assert(!e->value);
     *e = (struct map_entry){key, (uint32_t)len, hash, value};
@@ -59,7 +72,7 @@ void *map_remove(struct map *m, const char *key, size_t len)
 {
     if (m->count == 0)
         return NULL;
-    struct map_entry *e = probe(m, key, len, (uint32_t)XXH3_64bits(key, len));
+    struct map_entry *e = probe(m, key, len, hash_of(key, len));
     void *value = e->value;
     if (!value)
         return NULL;

@@ -1,10 +1,17 @@
-/* A hash map from short byte strings to pointers (xxHash, linear probing). The
+/* A hash map from short byte strings to pointers (SipHash, linear probing). The
  * keys are borrowed: each lives inside its value for as long as it is in the map. */
 #ifndef TRIAGE_BASE_MAP_H
 #define TRIAGE_BASE_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define MAP_KEY_BYTES 16
+
+/* The key of the hash, for all maps of the process, before the first of them. Clients choose names
+ * and dedup keys; with a key that they do not know they cannot choose many that fall on one place.
+ * Without one the order of map_each is the same in every run. */
+void map_key(const uint8_t key[MAP_KEY_BYTES]);
 
 struct map_entry {
     const char *key;

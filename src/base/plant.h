@@ -13,8 +13,11 @@ enum plant {
     PLANT_SKIP_FSYNC,       /* answers although nothing was synced */
     PLANT_ANSWER_EARLY,     /* answers, then writes */
     PLANT_LOG_RELEASED,     /* the log is let go of before its records are in tables */
+    PLANT_BACKUP_EARLY,     /* a backup lacks the last records of the log */
+    PLANT_ANY_EPOCH,        /* whatever looks like a frame of the log is one */
     PLANT_LOSE_LEASE,       /* a lease is not written down */
     PLANT_LOSE_ACK,         /* an ack is not written down */
+    PLANT_FIRED_APART,      /* the message of a due time is written before the next due time */
     PLANT_SHORT_LEASE,      /* a lease ends at half its time */
     PLANT_OLD_RECEIPT,      /* any receipt of a leased message is good */
     PLANT_FORGET_ATTEMPT,   /* a second delivery is not counted */
@@ -29,6 +32,16 @@ enum plant {
     PLANT_PRIORITY_LOST,    /* a nack makes a message the least urgent */
     PLANT_QUOTA_OFF_BY_ONE, /* one more than max_depth fits */
     PLANT_SHARE_OFF_BY_ONE, /* each level has one token too many */
+    PLANT_ANY_PAGE,         /* pages of other sites are taken for the server's own */
+    PLANT_BODY_FIRST,       /* a body is read before it is known whose it is */
+    PLANT_UNCOUNTED_BUFFER, /* answers that wait to be sent are not counted */
+    PLANT_HANGUP_LOST,      /* a hang-up does not reach the shard of another thread */
+    PLANT_TICKET_OUTLIVES,  /* a session is resumed whoever vouches for clients now */
+    PLANT_NUMBERS_TORN,     /* numbers lack what claims under way may take */
+    PLANT_NAMESAKE_KEPT,    /* postgres: a queue that was deleted elsewhere stays under its name */
+    PLANT_LIMIT_BLOCKS,  /* postgres: a second level with max_in_flight holds up those behind it */
+    PLANT_OVERDUE_ONE,   /* postgres: of what is overdue a claim takes one first */
+    PLANT_AGELESS_START, /* postgres: the first claim on a queue knows no ages */
 };
 
 #define PLANTED(bug) (PLANT == PLANT_##bug)

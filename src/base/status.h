@@ -15,8 +15,10 @@
     X(RECEIPT_MISSING, "receipt-missing", 400, "A receipt handle is required")                     \
     X(UNAUTHENTICATED, "unauthenticated", 401, "Credentials are required")                         \
     X(FORBIDDEN, "forbidden", 403, "These credentials do not allow it")                            \
+    X(CROSS_SITE, "cross-site", 403, "A web page must not do this")                                \
     X(QUEUE_NOT_FOUND, "queue-not-found", 404, "There is no such queue")                           \
     X(MESSAGE_NOT_FOUND, "message-not-found", 404, "There is no such message")                     \
+    X(SCHEDULE_NOT_FOUND, "schedule-not-found", 404, "There is no such schedule")                  \
     X(ROUTE_NOT_FOUND, "route-not-found", 404, "There is nothing at this path")                    \
     X(METHOD_NOT_ALLOWED, "method-not-allowed", 405, "This path does not take this method")        \
     X(REQUEST_TIMEOUT, "request-timeout", 408, "The request took too long to arrive")              \
@@ -24,11 +26,16 @@
     X(NOT_PENDING, "not-pending", 409, "The message is not scheduled or ready")                    \
     X(QUEUE_NOT_EMPTY, "queue-not-empty", 409, "The queue still holds messages")                   \
     X(LEVEL_IN_USE, "level-in-use", 409, "A level that would vanish still holds messages")         \
+    X(LEVELS_DROPPED, "levels-dropped", 409, "Levels would be dropped that nobody named")          \
+    X(BACKUP_UNAVAILABLE, "backup-unavailable", 409, "No backup can be made")                      \
+    X(BACKUP_RUNNING, "backup-running", 409, "A backup is under way")                              \
     X(PAYLOAD_TOO_LARGE, "payload-too-large", 413, "The body or payload is too large")             \
     X(UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", 415, "This content type is not taken")     \
+    X(MISDIRECTED, "misdirected-request", 421, "This server does not have that name")              \
     X(INVALID_FIELD, "invalid-field", 422, "A field has a value that is not allowed")              \
     X(UNKNOWN_FIELD, "unknown-field", 422, "A field is not known")                                 \
     X(UNKNOWN_PRIORITY, "unknown-priority", 422, "The queue has no such priority")                 \
+    X(ENGINE_REFUSED, "engine-refused", 422, "The store refuses this request")                     \
     X(QUEUE_FULL, "queue-full", 429, "The queue is at its limit")                                  \
     X(RATE_LIMITED, "rate-limited", 429, "Too many requests")                                      \
     X(QUOTA_EXCEEDED, "quota-exceeded", 429, "The quota is used up")                               \

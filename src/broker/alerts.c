@@ -10,8 +10,9 @@ static const char *const names[ALERT_KIND_COUNT] = {
 #undef X
 };
 
-static void post(const struct dispatcher *d, enum alert_kind kind, bool raised, uint64_t value)
+static void post(const struct dispatcher *d, enum alert_kind kind)
 {
+    bool raised = d->alerts.raised[kind];
     const char *url = d->queue->config.alert_webhook;
     char at[TIME_TEXT_MAX];
     struct buf body = {0};
@@ -21,7 +22,7 @@ static void post(const struct dispatcher *d, enum alert_kind kind, bool raised, 
     buf_lit(&body, "{\"queue\":");
     json_put_cstr(&body, d->name);
     buf_printf(&body, ",\"alert\":\"%s\",\"value\":", names[kind]);
-    buf_put_u64(&body, value);
+    buf_put_u64(&body, d->alerts.value[kind]);
     buf_lit(&body, ",\"threshold\":");
     buf_put_u64(&body, d->alerts.threshold[kind]);
     buf_printf(&body, ",\"at\":\"%s\",\"state\":\"%s\"}", at, raised ? "raised" : "cleared");
@@ -31,13 +32,28 @@ static void post(const struct dispatcher *d, enum alert_kind kind, bool raised, 
 static void set(struct dispatcher *d, enum alert_kind kind, bool raised, uint64_t value)
 {
     struct alert_watch *w = &d->alerts;
+    w->value[kind] = value;
     if (w->raised[kind] == raised)
         return;
     w->raised[kind] = raised;
+    w->changed_ms[kind] = d->shard->now.mono_ms;
     log_event(raised ? LOG_WARN : LOG_INFO, raised ? "alert" : "alert cleared",
               "queue=%s kind=%s value=%llu threshold=%llu", d->name, names[kind],
               (unsigned long long)value, (unsigned long long)w->threshold[kind]);
-    post(d, kind, raised, value);
+    if (d->shard->alerts.speaks)
+        post(d, kind);
+}
+
+/* What the one who spoke before may have told, or not. */
+static void post_again(const struct dispatcher *d)
+{
+    const struct alert_watch *w = &d->alerts;
+    int64_t now_ms = d->shard->now.mono_ms;
+    for (int kind = 0; kind < ALERT_KIND_COUNT; kind++) {
+        int64_t changed_ms = w->changed_ms[kind];
+        if (w->raised[kind] || (changed_ms > 0 && now_ms - changed_ms < ALERT_AGAIN_MS))
+            post(d, (enum alert_kind)kind);
+    }
 }
 
 /* A threshold of 0 is none: nothing reaches it, and what was raised by an earlier one is cleared.
@@ -67,10 +83,11 @@ static void unlink_from(struct alert_list *list, struct dispatcher *d)
 static void look(struct dispatcher *d)
 {
     const struct queue_config *c = &d->queue->config;
+    const struct queue_view *view = engine_queue_moment(d->queue);
     int64_t age_ms = shard_oldest_ready_ms(d);
-    compare(d, ALERT_DEAD_LETTERS, c->alert_dead_letters, d->queue->view.dead);
+    compare(d, ALERT_DEAD_LETTERS, c->alert_dead_letters, view->dead);
     /* Something is ready but its age is not known: that is no reason for any change. */
-    if (age_ms >= 0 || d->queue->view.ready == 0)
+    if (age_ms >= 0 || view->ready == 0)
         compare(d, ALERT_OLDEST_READY, (uint64_t)c->alert_oldest_ready_seconds,
                 age_ms > 0 ? (uint64_t)age_ms / 1000 : 0);
     if (!has_threshold(c))
@@ -107,10 +124,15 @@ void alerts_check(struct shard *s)
     struct alert_list *list = &s->alerts;
     if (!list->first || s->now.mono_ms < list->due_ms)
         return;
+    bool speaks = engine_speaks(s->engine, s->now), begins = speaks && !list->speaks;
+    list->speaks = speaks && !begins; /* what changes now is posted with the rest */
     for (struct dispatcher *d = list->first, *next; d; d = next) {
         next = d->alerts.next;
         look(d);
+        if (begins)
+            post_again(d);
     }
+    list->speaks = speaks;
     list->due_ms = s->now.mono_ms + ALERT_TICK_MS;
 }
 

@@ -2,7 +2,11 @@
  * are too much. Once a second a shard looks at those of its queues that say so. Reaching a
  * threshold raises an alert and falling below it clears it; each change is logged once, and posted
  * to the queue's webhook if it has one. Nothing is remembered over a restart: what is still over
- * its threshold is then raised again. On the shard's loop. */
+ * its threshold is then raised again. On the shard's loop.
+ *
+ * Of several servers on one store all look, and one posts: engine_speaks(). Whoever begins to speak
+ * does not know what its predecessor still told. So it posts again what is raised, and what was
+ * cleared in the last ALERT_AGAIN_MS: a change may be told twice, and is not lost. */
 #ifndef TRIAGE_BROKER_ALERTS_H
 #define TRIAGE_BROKER_ALERTS_H
 
@@ -11,7 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ALERT_TICK_MS 1000
+#define ALERT_TICK_MS  1000
+#define ALERT_AGAIN_MS 60000 /* longer than a change is unknown to us, or a dead speaker missed */
 
 struct dispatcher;
 struct shard;
@@ -20,6 +25,8 @@ struct shard;
 struct alert_watch {
     bool watched;
     bool raised[ALERT_KIND_COUNT];
+    int64_t changed_ms[ALERT_KIND_COUNT]; /* mono: when it was last raised or cleared; 0: never */
+    uint64_t value[ALERT_KIND_COUNT];     /* when it was last looked at */
     uint64_t threshold[ALERT_KIND_COUNT]; /* the last that was set */
     struct dispatcher *next, *prev;       /* in the shard's list */
 };
@@ -28,6 +35,7 @@ struct alert_watch {
 struct alert_list {
     struct dispatcher *first;
     int64_t due_ms; /* mono */
+    bool speaks;    /* at the last look */
 };
 
 void alerts_watch(struct dispatcher *d);  /* the queue is open, or its configuration has changed */

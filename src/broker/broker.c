@@ -1,9 +1,9 @@
 #include "broker/broker.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "broker/shard.h"
 #include "broker/webhook.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +22,7 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
     b->options = *options;
     if (b->options.inbox_max == 0)
         b->options.inbox_max = INBOX_MAX_DEFAULT;
+    b->options.engine.asks = true;
     b->options.engine.wake = wake;
     b->options.engine.wake_ctx = b;
     b->shard_count = shard_count;
@@ -34,9 +35,12 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
         free(b);
         return status;
     }
-    b->webhooks = webhooks_new();
-    for (uint32_t i = 0; i < shard_count; i++)
+    b->webhooks = webhooks_new(&options->webhook);
+    uv_mutex_init(&b->backups_mutex);
+    for (uint32_t i = 0; i < shard_count; i++) {
         shard_open(&b->shards[i], b, i, loops[i], b->engines[i]);
+        b->shards[i].port = broker_port_open(b, loops[i]);
+    }
     *out = b;
     return STATUS_OK;
 }
@@ -75,10 +79,11 @@ void broker_submit(struct broker_port *port, struct request *r)
     r->shard = s;
     r->status = STATUS_OK;
     r->field[0] = r->detail[0] = '\0';
-    r->created = r->urgent_waiting = false;
+    r->created = r->urgent_waiting = r->passed = false;
     r->count = 0;
     r->work = NULL;
-    atomic_store_explicit(&r->hung_up, false, memory_order_relaxed);
+    r->hangup_taken = r->answer_waits = false;
+    atomic_store_explicit(&r->flags, 0, memory_order_relaxed);
     r->local = s->loop == port->loop;
     if (r->local)
         shard_take(s, r);
@@ -86,16 +91,21 @@ void broker_submit(struct broker_port *port, struct request *r)
         inbox_put(&s->inbox, &r->mail);
 }
 
+/* The shard of another loop is told by mail. The request may be answered at the same time, and the
+ * answer may end it. So whoever sets its flag first rules: after ANSWERED no mail is sent, and
+ * after HUNG_UP the answer stays with the shard until the mail is there. */
 void broker_hangup(struct request *r)
 {
-    atomic_store(&r->hung_up, true);
-    /* On another thread the flag has to do: the shard looks at it before it picks a message. */
+    uint8_t before = atomic_fetch_or(&r->flags, REQUEST_HUNG_UP);
     if (r->local)
-        shard_hangup(r->shard, r);
+        shard_hangup(r);
+    else if (!(before & (REQUEST_ANSWERED | REQUEST_HUNG_UP)) && !PLANTED(HANGUP_LOST))
+        inbox_put(&r->shard->hangups, &r->hangup_mail);
 }
 
 void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), void *ctx)
 {
+    broker_backups_end(b);
     shard_drain(&b->shards[shard], drained, ctx);
 }
 
@@ -111,6 +121,7 @@ void broker_close_handles(struct broker *b, uv_loop_t *loop)
         if (s->loop != loop)
             continue;
         inbox_close(&s->inbox, ignore_close);
+        inbox_close(&s->hangups, ignore_close);
         uv_close((uv_handle_t *)&s->check, ignore_close);
         uv_close((uv_handle_t *)&s->timer, ignore_close);
     }
@@ -123,6 +134,7 @@ void broker_close_handles(struct broker *b, uv_loop_t *loop)
 void broker_close(struct broker *b)
 {
     webhooks_free(b->webhooks);
+    uv_mutex_destroy(&b->backups_mutex);
     engine_close(b->engines, b->shard_count);
     for (uint32_t i = 0; i < b->shard_count; i++)
         shard_free(&b->shards[i]);
@@ -140,6 +152,11 @@ void broker_close(struct broker *b)
 enum status broker_health(struct broker *b, struct buf *detail)
 {
     return engine_health(b->engines[0], detail);
+}
+
+bool broker_speaks(struct broker *b)
+{
+    return engine_speaks(b->engines[0], clock_now());
 }
 
 bool broker_failed(struct broker *b)

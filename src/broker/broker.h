@@ -9,7 +9,9 @@
 #define TRIAGE_BROKER_BROKER_H
 
 #include "base/inbox.h"
+#include "broker/webhook.h"
 #include "core/filter.h"
+#include "core/urgency.h"
 #include "engine/engine.h"
 
 #include <stdatomic.h>
@@ -29,22 +31,30 @@ enum request_kind {
     REQUEST_GET,    /* op.one */
     REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
     REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
-    REQUEST_MOVE,   /* op.move.items and note; priority */
+    REQUEST_CLAIM_MANY, /* the same over queues[], and listed; op.claim.found */
+    REQUEST_LOOK, /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency */
+    REQUEST_MOVE, /* op.move.items and note; priority */
     REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
     REQUEST_POSITION,  /* op.one and position */
     REQUEST_PURGE,     /* count */
     REQUEST_REDRIVE,   /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
     REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
     /* The queue itself. */
-    REQUEST_CONFIGURE, /* configure() changes the configuration; created */
-    REQUEST_DELETE,    /* force */
-    REQUEST_QUEUE,     /* show_queue is called once */
-    REQUEST_STATS,     /* the same, with what the engine has to count */
-    REQUEST_QUEUES,    /* show_queue is called for every queue of every shard, in no order */
+    REQUEST_CONFIGURE,    /* configure() changes the configuration; created */
+    REQUEST_DELETE,       /* force */
+    REQUEST_QUEUE,        /* show_queue is called once */
+    REQUEST_STATS,        /* the same, with what the engine has to count */
+    REQUEST_SCHEDULE_SET, /* op.schedule; the queue is created as by PUT; created */
+    REQUEST_SCHEDULE,     /* op.verb SCHEDULE_LIST or SCHEDULE_DELETE */
+    REQUEST_QUEUES,       /* show_queue is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };
 
 typedef void request_done(struct request *r);
+
+struct queue_name {
+    char text[QUEUE_NAME_MAX + 1];
+};
 
 /* What a queue may be warned about, by the name of its threshold in the configuration. */
 #define ALERT_KINDS(X)                                                                             \
@@ -61,6 +71,7 @@ enum alert_kind {
 /* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
 struct queue_facts {
     const struct engine_queue *queue;
+    const struct queue_view *view; /* of one moment: its numbers add up */
     uint32_t waiting_consumers;
     int64_t oldest_ready_ms;  /* age of the oldest ready message; -1 when none */
     uint32_t alerts;          /* raised now: bit 1 << enum alert_kind */
@@ -94,29 +105,53 @@ struct position {
     double claims_per_second;
     int64_t start_ms; /* wall clock; INT64_MAX: nobody can tell */
 };
+/* How many messages the answer of a claim has room for now, on the shard's thread, before anything
+ * is leased. 0 refuses the claim as overloaded. */
+typedef uint32_t request_room(struct request *r);
+
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
 
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
- * thread. Any status but OK refuses, with r->field and r->detail set. */
+ * thread. Any status but OK refuses, with r->field and r->detail set. It is called again when the
+ * configuration was changed meanwhile, and when it has set r->keeps_used and a level that it
+ * dropped holds messages: that one's slot is then among r->stay. */
 typedef enum status request_configure(struct request *r, struct queue_config *config, bool is_new);
+
+/* Claims of which one alone may take something: the first whose turn comes. */
+struct race {
+    _Atomic uint32_t holder; /* the place of the one that is taking; 0: nobody is */
+};
 
 struct request {
     /* Set by the caller. */
     enum request_kind kind;
-    char queue[QUEUE_NAME_MAX + 1];
+    char queue[QUEUE_NAME_MAX + 1];  /* CLAIM_MANY: the first of them */
+    const struct queue_name *queues; /* CLAIM_MANY: borrowed until done */
+    uint32_t queue_count;
+    bool listed; /* CLAIM_MANY: in the order of queues[], and not by urgency */
     struct engine_op op;
     struct priority_ref priority;
     uint32_t max;
     int64_t wait_ms;
     double per_second;
     bool force;
-    bool dry_run;
+    bool dry_run;              /* MOVE_BULK, CONFIGURE: nothing is changed */
+    bool fresh;                /* QUEUES: with all that other processes did up to now */
     struct filter *filter;     /* borrowed until done, as is the next */
     struct position *position; /* is filled in */
     request_done *done;
+    request_room *room; /* CLAIM; NULL: for as many as it asks */
     request_show_queue *show_queue;
     request_configure *configure;
     void *user;
+
+    /* A part of a CLAIM_MANY, which sets these for a CLAIM. */
+    struct race *race; /* NULL: none */
+    uint32_t place;    /* in the race, from 1 on */
+    uint64_t ticket;   /* its place in line from an earlier time; 0: it is new */
+    bool inner;        /* it belongs to a request that was let in */
+    bool bounded;      /* nothing that is less urgent than … */
+    struct urgency least;
 
     /* Set by the broker. */
     enum status status;
@@ -126,6 +161,11 @@ struct request {
     bool urgent_waiting; /* EXTEND */
     uint64_t count;
     uint64_t matched;
+    bool any;    /* LOOK: something may be claimed */
+    bool passed; /* CLAIM in a race: its turn came in vain; it may have another */
+    struct urgency urgency;
+    uint32_t stay;   /* CONFIGURE: slots of levels that hold messages and were dropped, as bits */
+    bool keeps_used; /* … set by configure(): such levels are to stay */
 
     /* Private. */
     struct broker_port *port;
@@ -134,16 +174,34 @@ struct request {
     struct inbox_node mail;
     struct request *next, *prev;
     struct work *work;
-    bool looked_up; /* no other process has made its queue */
-    bool local;     /* the shard runs on the port's own loop */
-    _Atomic bool hung_up;
+    struct many *many; /* CLAIM_MANY */
+    bool looked_up;    /* no other process has made its queue */
+    uint8_t restarts;  /* its queue was another one than we thought */
+    bool local;        /* the shard runs on the port's own loop */
+    /* A hang-up that comes from another loop. It travels on its own, so the request stays where it
+     * is until the shard has it in hand: see broker_hangup(). */
+    struct inbox_node hangup_mail;
+    bool hangup_taken;
+    bool answer_waits;     /* for hangup_mail */
+    _Atomic uint8_t flags; /* enum request_flag */
 };
+
+enum request_flag {
+    REQUEST_HUNG_UP = 1 << 0,
+    REQUEST_ANSWERED = 1 << 1, /* it is on its way to the port */
+};
+
+static inline bool request_hung_up(const struct request *r)
+{
+    return atomic_load(&r->flags) & REQUEST_HUNG_UP;
+}
 
 struct broker_options {
     struct engine_options engine;
     bool auto_create;
     char default_profile[16];
     uint32_t max_queues;
+    struct webhook_options webhook;
     uint32_t inbox_max; /* requests under way in one shard before 503 overloaded; 0: the default */
 };
 
@@ -154,7 +212,11 @@ struct broker_counters {
     uint64_t waiting;       /* parked claims */
     uint64_t wakeups;       /* parked claims that were served */
     uint64_t webhooks_lost; /* of alerts: given up, or dropped */
+    uint64_t fired;         /* messages of schedules */
 };
+
+/* While a schedule is shown, on the shard's thread: why its due time has no message yet, or OK. */
+enum status broker_schedule_refusal(const struct request *r, const char *name);
 
 /* Opens the engine with one shard on each of loops[0 … shard_count). */
 MUST_USE enum status broker_open(const struct broker_options *options, uv_loop_t *loops[],
@@ -178,8 +240,24 @@ void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), 
 void broker_close_handles(struct broker *b, uv_loop_t *loop);
 void broker_close(struct broker *b); /* all shards drained and their loops ended */
 
+/* A backup of the engine's store, away from all loops; `done` is called on the port's. What goes on
+ * with the queues does not wait for it. Ended when the broker drains. */
+struct broker_backup {
+    struct engine_backup backup; /* directory is set by the caller; cancel is the broker's */
+    enum status status;
+    void (*done)(struct broker_backup *b);
+    struct broker *broker; /* private, as is the rest */
+    struct broker_backup *next;
+    atomic_bool cancel;
+    uv_work_t work;
+};
+void broker_backup(struct broker_port *port, struct broker_backup *b);
+void broker_backup_cancel(struct broker_backup *b); /* any thread; done is still called */
+
 /* Any thread. */
+void broker_backup_progress(struct broker *b, struct engine_backup_progress *p);
 enum status broker_health(struct broker *b, struct buf *detail);
+bool broker_speaks(struct broker *b); /* it sends the alerts of all that share its store */
 bool broker_failed(struct broker *b); /* for good: the process is to end and start again */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);

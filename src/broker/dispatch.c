@@ -7,8 +7,6 @@
 #include "broker/shard.h"
 
 #include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void dispatch_mark(struct dispatcher *d)
@@ -60,7 +58,8 @@ static void park_again(struct dispatcher *d, struct request *r)
     park(d, r);
 }
 
-static void unpark(struct request *r)
+/* To come back at once, as brief as it was. */
+static void step_out(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
     assert(r->work->parked);
@@ -70,6 +69,13 @@ static void unpark(struct request *r)
     d->shard->counters.waiting--;
 }
 
+static void unpark(struct request *r)
+{
+    step_out(r);
+    r->dispatcher->brief -= r->work->brief;
+    r->work->brief = false;
+}
+
 static void give_up(struct request *r, enum status status)
 {
     unpark(r);
@@ -77,10 +83,19 @@ static void give_up(struct request *r, enum status status)
     shard_finish(r->shard, r, status);
 }
 
+static bool engine_is_away(struct shard *s)
+{
+    struct buf why = {0};
+    bool away = s->engine_away || (!engine_has(s->engine, ENGINE_LIVE_VIEW) &&
+                                   engine_health(s->engine, &why) == STATUS_ENGINE_UNAVAILABLE);
+    buf_fini(&why);
+    return away;
+}
+
 /* Nobody can say that there is nothing while the engine does not answer. */
 static enum status nothing_found(const struct request *r)
 {
-    return r->shard->engine_away ? STATUS_ENGINE_UNAVAILABLE : STATUS_OK;
+    return engine_is_away(r->shard) ? STATUS_ENGINE_UNAVAILABLE : STATUS_OK;
 }
 
 /* Claims */
@@ -107,11 +122,30 @@ static void release_done(struct engine_op *op)
 static void give_back(struct request *r)
 {
     struct work *w = r->work;
-    w->release = (struct engine_op){
+    w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
-    w->release.settle.items = w->items;
-    w->release.settle.count = w->item_count;
-    shard_submit(r->shard, &w->release);
+    w->own.settle.items = w->items;
+    w->own.settle.count = w->item_count;
+    shard_submit(r->shard, &w->own);
+}
+
+/* Races */
+
+/* Whether it may take something now. Whoever may holds the race until its CLAIM_MANY has an answer.
+ */
+static bool race_enter(struct request *r)
+{
+    uint32_t nobody = 0;
+    return !r->race || atomic_compare_exchange_strong(&r->race->holder, &nobody, r->place);
+}
+
+/* Its turn came while another of its race takes something, or there was nothing: to come back with
+ * its ticket. */
+static void race_leave(struct request *r)
+{
+    r->passed = true;
+    r->op.claim.found = 0;
+    shard_finish(r->shard, r, STATUS_OK);
 }
 
 /* What it was to get had outlived its time to live, and is gone now; there may be something else.
@@ -124,12 +158,58 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
            policy_eligible(config, &d->queue->view, max_rank) > 0;
 }
 
+/* It waits for no message; but while one is being brought from a disk, nobody can say that there is
+ * none. */
+static void settle_brief(struct dispatcher *d, struct request *r, enum status status)
+{
+    if (!r->work->parked || r->work->brief)
+        return;
+    if (!d->fetching) {
+        give_up(r, status);
+        return;
+    }
+    r->work->brief = true;
+    d->brief++;
+}
+
+static void refuse_level(struct request *r)
+{
+    shard_refuse(r->shard, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
+                 "The queue has no such level; GET the queue to see its levels.");
+}
+
 static void try_again(struct request *r)
 {
     park_again(r->dispatcher, r);
     dispatch_serve(r->dispatcher);
-    if (r->work->parked)
-        give_up(r, STATUS_OK);
+    settle_brief(r->dispatcher, r, STATUS_OK);
+}
+
+static void stand_in_line(struct dispatcher *d, struct request *r);
+
+/* By the configuration that the queue has now. */
+static void plan_anew(struct request *r)
+{
+    struct dispatcher *d = r->dispatcher;
+    if (d->state != DISPATCHER_OPEN) {
+        shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
+        return;
+    }
+    manage_touched(d->queue);
+    r->work->max_rank = rank_of_request(&d->queue->config, r);
+    if (r->shard->draining || request_hung_up(r))
+        shard_finish(r->shard, r, STATUS_OK);
+    else if (r->work->max_rank < 0)
+        refuse_level(r);
+    else
+        stand_in_line(d, r);
+}
+
+/* Nothing was found, and another try may find something. */
+static bool claim_missed(const struct engine_op *op)
+{
+    return op->outdated || op->status == STATUS_QUEUE_NOT_FOUND ||
+           (!op->status && op->claim.found == 0);
 }
 
 static void claim_done(struct engine_op *op)
@@ -139,18 +219,26 @@ static void claim_done(struct engine_op *op)
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     r->dispatcher->claims--;
-    policy_settle(&r->dispatcher->policy, &w->plan);
     rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
-    if (!op->status && op->claim.found > 0 && atomic_load(&r->hung_up) && open) {
+    if (!op->status && op->claim.found > 0 && request_hung_up(r) && open) {
         give_back(r);
+        return;
+    }
+    if (r->race && claim_missed(op)) {
+        if (op->outdated && open)
+            manage_touched(r->dispatcher->queue);
+        race_leave(r);
+        return;
+    }
+    if (op->outdated) {
+        plan_anew(r);
         return;
     }
     /* An engine that is away for a while comes back, and those who wait go on waiting. */
     bool away = op->status == STATUS_ENGINE_UNAVAILABLE && !s->engine->failed;
     bool none = !op->status && op->claim.found == 0;
     s->engine_away = s->engine_away || away;
-    if ((none || away) && w->timer.height > 0 && open && !s->draining &&
-        !atomic_load(&r->hung_up)) {
+    if ((none || away) && w->timer.height > 0 && open && !s->draining && !request_hung_up(r)) {
         park_again(r->dispatcher, r);
         if (none)
             dispatch_mark(r->dispatcher);
@@ -160,12 +248,13 @@ static void claim_done(struct engine_op *op)
         try_again(r);
         return;
     }
-    shard_finish(s, r, op->status);
+    shard_end(s, r, op->status);
 }
 
 static void submit_claim(struct dispatcher *d, struct request *r)
 {
     struct work *w = r->work;
+    unpark(r);
     w->item_count = 0;
     if (!w->items)
         w->items = mem_alloc(r->max * sizeof(*w->items));
@@ -196,86 +285,239 @@ static struct request *next_in_line(struct dispatcher *d)
     return next;
 }
 
-/* False: nothing may be claimed. */
-static bool make_plan(struct dispatcher *d, struct request *r)
+/* How many it may get now. What is leased has to be told, so the answer needs its room before. */
+static uint32_t claim_max(struct request *r)
 {
-    struct shard *s = d->shard;
-    struct work *w = r->work;
-    const struct queue_config *config = &d->queue->config;
-    const struct queue_view *view = &d->queue->view;
-    if (engine_has(s->engine, ENGINE_LIVE_VIEW) || !policy_is_plain(&d->policy)) {
-        policy_plan(&d->policy, config, view, w->max_rank, r->max, s->now.wall_ms, &w->plan);
-        return w->plan.step_count > 0;
-    }
-    policy_plan_blind(config, w->max_rank, r->max, &w->plan);
-    return policy_room(config, view) > 0;
+    uint32_t room = r->room ? r->room(r) : r->max;
+    if (r->bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
+        room = 1; /* nobody knows how urgent the queue is after that */
+    return room < r->max ? room : r->max;
 }
 
-void dispatch_serve(struct dispatcher *d)
+static void refuse_for_room(struct request *r)
+{
+    unpark(r);
+    shard_refuse(r->shard, r, STATUS_OVERLOADED, "",
+                 "Answers that were not read take all the room there is. Nothing was claimed; read "
+                 "them, or try again in a moment.");
+}
+
+/* A view that is not live may be old, and no plan is to depend on it. False: nothing may be
+ * claimed. */
+static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
+{
+    struct work *w = r->work;
+    bool live = engine_has(d->shard->engine, ENGINE_LIVE_VIEW);
+    bool ageless = PLANTED(AGELESS_START) && !live && d->rate.first_s == 0;
+    policy_plan(&d->policy, &d->queue->config, live ? &d->queue->view : NULL, w->max_rank, max,
+                ageless ? 0 : d->shard->now.wall_ms, &w->plan);
+    return w->plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
+}
+
+/* False: the plan has nothing left in it. */
+static bool cut_plan(const struct dispatcher *d, struct request *r)
+{
+    if (r->bounded && urgency_orders(&d->policy))
+        urgency_cut(&r->work->plan, &d->queue->config, &r->least);
+    return r->work->plan.step_count > 0;
+}
+
+static bool holds(struct dispatcher *d, const struct request *r, uint32_t max)
+{
+    struct claim_question ask = {r->work->max_rank, max, policy_is_plain(&d->policy)};
+    return engine_holds(d->shard->engine, d->queue, &ask, d->shard->now);
+}
+
+/* All that there was has been handed out. */
+static void end_brief(struct dispatcher *d)
+{
+    for (int rank = 0; d->brief > 0 && rank < LEVEL_COUNT_MAX; rank++) {
+        for (struct request *r = d->waiting[rank].first, *next; r; r = next) {
+            next = r->next;
+            if (r->work->brief)
+                give_up(r, nothing_found(r));
+        }
+    }
+}
+
+static void serve(struct dispatcher *d)
 {
     struct shard *s = d->shard;
     struct request *r;
     while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
            (r = next_in_line(d))) {
         struct work *w = r->work;
-        if (atomic_load(&r->hung_up)) {
+        if (request_hung_up(r)) {
             give_up(r, STATUS_OK);
             continue;
         }
-        if (!make_plan(d, r))
+        uint32_t max = claim_max(r);
+        if (max == 0) {
+            refuse_for_room(r);
+            continue;
+        }
+        d->fetching = !holds(d, r, max);
+        if (d->fetching || !make_plan(d, r, max))
             return;
-        unpark(r);
+        if (!cut_plan(d, r)) {
+            give_up(r, STATUS_OK);
+            continue;
+        }
+        if (!race_enter(r)) {
+            unpark(r);
+            race_leave(r);
+            continue;
+        }
         s->counters.wakeups += w->waited;
         submit_claim(d, r);
     }
 }
 
+static void look_again(struct dispatcher *d);
+
+void dispatch_serve(struct dispatcher *d)
+{
+    manage_follow(d);
+    d->fetching = false;
+    serve(d);
+    if (d->brief > 0 && !d->fetching)
+        end_brief(d);
+    if (d->looking.first)
+        look_again(d);
+}
+
 /* What the engine told last may not be all there is: others put something in, or a claim under way
  * takes something else than what was counted for it. So the first to wait asks once, and whoever
- * would be told that there is nothing while claims are under way. */
+ * would be told that there is nothing while claims are under way, or while the engine is away: it
+ * may be back before the time of that claim is over. Who is in a race has looked. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
     return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
-           !d->queue->config.paused;
+           !d->queue->config.paused && !r->race;
 }
 
 static void ask_blindly(struct dispatcher *d, struct request *r)
 {
-    policy_plan_blind(&d->queue->config, r->work->max_rank, r->max, &r->work->plan);
-    unpark(r);
-    submit_claim(d, r);
+    uint32_t max = claim_max(r);
+    if (max == 0) {
+        refuse_for_room(r);
+        return;
+    }
+    make_plan(d, r, max);
+    if (cut_plan(d, r))
+        submit_claim(d, r);
 }
 
-void dispatch_claim(struct dispatcher *d, struct request *r)
+/* Served, or parked, or told that there is nothing. */
+static void stand_in_line(struct dispatcher *d, struct request *r)
+{
+    bool waits = r->work->timer.height > 0;
+    park(d, r);
+    dispatch_serve(d);
+    if (may_ask_blindly(d, r) &&
+        (d->waiting_count == 1 || (!waits && (d->claims > 0 || engine_is_away(d->shard)))))
+        ask_blindly(d, r);
+    r->work->waited = true;
+    if (!waits)
+        settle_brief(d, r, nothing_found(r));
+}
+
+static void claim_now(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
-    const struct queue_config *config = &d->queue->config;
-    int max_rank = rank_of_request(config, r);
+    int max_rank = rank_of_request(&d->queue->config, r);
+    work_free(s, r); /* of a look */
     if (max_rank < 0) {
-        shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
-                     "The queue has no such level; GET the queue to see its levels.");
+        refuse_level(r);
         return;
     }
     struct work *w = work_new(s, r);
+    if (r->ticket > 0)
+        w->ticket = r->ticket;
     w->max_rank = max_rank;
     w->visit = r->op.visit;
     if (r->wait_ms > 0)
         shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
-    park(d, r);
-    dispatch_serve(d);
-    if (may_ask_blindly(d, r) && (d->waiting_count == 1 || (r->wait_ms <= 0 && d->claims > 0)))
-        ask_blindly(d, r);
-    if (w->parked && r->wait_ms <= 0)
-        give_up(r, nothing_found(r));
-    w->waited = true;
+    stand_in_line(d, r);
+}
+
+/* By what we know there is nothing to get, and others may have changed that. */
+static bool has_to_look(const struct dispatcher *d, const struct request *r)
+{
+    const struct queue_config *config = &d->queue->config;
+    return engine_has(d->shard->engine, ENGINE_SHARED) &&
+           (rank_of_request(config, r) < 0 || (config->paused && r->wait_ms <= 0));
+}
+
+void dispatch_claim(struct dispatcher *d, struct request *r)
+{
+    manage_follow(d);
+    if (request_hung_up(r)) { /* while its queue was being opened */
+        r->op.claim.found = 0;
+        shard_finish(d->shard, r, STATUS_OK);
+    } else if (has_to_look(d, r)) {
+        manage_look_first(d, r, claim_now);
+    } else {
+        claim_now(d, r);
+    }
+}
+
+/* Looks */
+
+/* Answered, or false: what is most urgent is being brought from a disk. */
+static bool look(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    const struct queue_config *config = &d->queue->config;
+    int max_rank = rank_of_request(config, r);
+    struct claim_question ask = {max_rank, 1, policy_is_plain(&d->policy)};
+    if (max_rank < 0) {
+        refuse_level(r);
+        return true;
+    }
+    r->any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->urgency);
+    if (r->any && !engine_holds(s->engine, d->queue, &ask, s->now))
+        return false;
+    shard_finish(s, r, STATUS_OK);
+    return true;
+}
+
+static void look_now(struct dispatcher *d, struct request *r)
+{
+    work_free(d->shard, r);
+    if (!look(d, r))
+        list_append(&d->looking, r);
+}
+
+static void look_again(struct dispatcher *d)
+{
+    struct request_list all = d->looking;
+    d->looking = (struct request_list){0};
+    for (struct request *r; (r = all.first);) {
+        list_remove(&all, r);
+        if (!look(d, r))
+            list_append(&d->looking, r);
+    }
+}
+
+/* Who looks stands in line from then on. */
+void dispatch_look(struct dispatcher *d, struct request *r)
+{
+    if (r->ticket == 0)
+        r->ticket = ++d->shard->next_ticket;
+    if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
+        look_now(d, r);
+    else
+        manage_look_first(d, r, look_now);
 }
 
 void dispatch_timeout(struct request *r)
 {
-    if (may_ask_blindly(r->dispatcher, r) && r->dispatcher->claims > 0)
+    if (may_ask_blindly(r->dispatcher, r) &&
+        (r->dispatcher->claims > 0 || engine_is_away(r->shard)))
         ask_blindly(r->dispatcher, r);
-    else if (r->work->parked)
-        give_up(r, nothing_found(r));
+    else
+        settle_brief(r->dispatcher, r, nothing_found(r));
 }
 
 void dispatch_hangup(struct request *r)
@@ -284,11 +526,18 @@ void dispatch_hangup(struct request *r)
         give_up(r, STATUS_OK);
 }
 
+/* Nobody can say that there is nothing while something is being brought from a disk. */
 void dispatch_end_all(struct dispatcher *d, enum status status)
 {
     for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
-        while (d->waiting[rank].first)
-            give_up(d->waiting[rank].first, status);
+        struct request *r;
+        while ((r = d->waiting[rank].first))
+            give_up(r, status || !d->fetching ? status : STATUS_DRAINING);
+    }
+    for (struct request *r; (r = d->looking.first);) {
+        list_remove(&d->looking, r);
+        r->any = false;
+        shard_finish(d->shard, r, status ? status : STATUS_DRAINING);
     }
 }
 
@@ -296,11 +545,13 @@ void dispatch_end_all(struct dispatcher *d, enum status status)
 void dispatch_reconfigured(struct dispatcher *d)
 {
     struct request_list all = {0};
+    uint32_t rules = d->policy.rules + 1;
     policy_init(&d->policy, &d->queue->config);
+    d->policy.rules = rules;
     for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
         struct request *r;
         while ((r = d->waiting[rank].first)) {
-            unpark(r);
+            step_out(r);
             list_append(&all, r);
         }
     }

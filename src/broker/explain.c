@@ -1,8 +1,10 @@
 #include "core/explain.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "broker/shard.h"
 #include "core/age.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The rate of claims */
@@ -46,11 +48,11 @@ double rate_per_second(const struct claim_rate *rate, int64_t mono_ms)
 static void submit_count(struct request *r, uint32_t count, engine_done *done)
 {
     struct work *w = r->work;
-    w->release = (struct engine_op){
+    w->own = (struct engine_op){
         .verb = ENGINE_COUNT, .queue = r->dispatcher->queue, .done = done, .user = r};
-    w->release.count.items = w->counts;
-    w->release.count.count = count;
-    shard_submit(r->shard, &w->release);
+    w->own.count.items = w->counts;
+    w->own.count.count = count;
+    shard_submit(r->shard, &w->own);
 }
 
 /* A queue */
@@ -58,6 +60,7 @@ static void submit_count(struct request *r, uint32_t count, engine_done *done)
 void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts)
 {
     facts.queue = d->queue;
+    facts.view = PLANTED(NUMBERS_TORN) ? &d->queue->view : engine_queue_moment(d->queue);
     facts.waiting_consumers = d->waiting_count;
     facts.oldest_ready_ms = shard_oldest_ready_ms(d);
     facts.alerts = alerts_raised(d);
@@ -69,8 +72,13 @@ static void stats_counted(struct engine_op *op)
 {
     struct request *r = op->user;
     struct queue_facts facts = {.exact = true};
+    if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
+        work_free(r->shard, r);
+        explain_stats(r->dispatcher, r); /* by the levels and ages that there are now */
+        return;
+    }
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
-        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
         return;
     }
     for (uint32_t i = 0; i < op->count.count; i++) {
@@ -114,11 +122,11 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
 static struct explain explain_of(const struct request *r)
 {
     const struct queue_config *config = &r->dispatcher->queue->config;
+    manage_follow(r->dispatcher);
     return (struct explain){
         .config = config,
         .policy = &r->dispatcher->policy,
-        .view = &r->dispatcher->queue->view,
-        .now_ms = r->shard->now.wall_ms,
+        .now_ms = r->work->asked.wall_ms,
         .rank = levels_rank_of_slot(config, r->position->slot),
         .ready_ms = r->position->ready_ms,
         .seq = r->work->seq,
@@ -149,28 +157,76 @@ static int64_t estimate_start(const struct position *p, int64_t now_ms)
 
 static void look_up(struct request *r);
 
+static void tell_position(struct request *r, const struct explain *e)
+{
+    struct position *p = r->position;
+    bool ready = p->state == MESSAGE_READY;
+    int as = ready ? age_effective_rank(e->config, e->rank, e->ready_ms, e->now_ms) : e->rank;
+    p->effective = e->config->levels[as];
+    p->wait_for = waits_for(r->dispatcher->queue, p, e->rank);
+    p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
+    p->start_ms = estimate_start(p, e->now_ms);
+    shard_finish(r->shard, r, STATUS_OK);
+}
+
+/* The answer is of use: the queue is still there, and its levels and policy are what they were. */
+static bool is_valid(struct request *r, const struct engine_op *op)
+{
+    if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
+        look_up(r);
+        return false;
+    }
+    if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
+        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        return false;
+    }
+    struct explain e = explain_of(r);
+    bool heads = op->verb == ENGINE_HEADS;
+    bool valid = e.rank >= 0 && (heads ? op->heads.count == e.config->level_count
+                                       : op->count.count == explain_item_count(&e));
+    if (!valid)
+        look_up(r);
+    return valid;
+}
+
+static void followed(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct heads_item heads[LEVEL_COUNT_MAX]; /* ours: the request may end before we do */
+    uint32_t count = op->heads.count;
+    memcpy(heads, op->heads.items, count * sizeof(heads[0]));
+    if (is_valid(r, op)) {
+        struct explain e = explain_of(r);
+        r->position->exact = explain_follow(&e, heads, &r->position->ahead);
+        tell_position(r, &e);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        free(heads[i].places);
+}
+
+static void follow(struct request *r, const struct explain *e)
+{
+    struct work *w = r->work;
+    explain_heads(e, w->heads);
+    w->own = (struct engine_op){
+        .verb = ENGINE_HEADS, .queue = r->dispatcher->queue, .done = followed, .user = r};
+    w->own.heads.items = w->heads;
+    w->own.heads.count = e->config->level_count;
+    shard_submit(r->shard, &w->own);
+}
+
 static void counted(struct engine_op *op)
 {
     struct request *r = op->user;
     struct position *p = r->position;
-    if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
-        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+    if (!is_valid(r, op))
         return;
-    }
     struct explain e = explain_of(r);
-    if (e.rank < 0 || op->count.count != e.config->level_count) {
-        look_up(r); /* the levels changed meanwhile */
-        return;
-    }
-    bool ready = p->state == MESSAGE_READY;
-    p->exact = true;
     p->ahead = explain_ahead(&e, op->count.items, &p->exact);
-    int as = ready ? age_effective_rank(e.config, e.rank, e.ready_ms, e.now_ms) : e.rank;
-    p->effective = e.config->levels[as];
-    p->wait_for = waits_for(r->dispatcher->queue, p, e.rank);
-    p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
-    p->start_ms = estimate_start(p, e.now_ms);
-    shard_finish(r->shard, r, STATUS_OK);
+    if (explain_is_near(&e, op->count.items))
+        follow(r, &e);
+    else
+        tell_position(r, &e);
 }
 
 static void got(struct engine_op *op)
@@ -181,14 +237,15 @@ static void got(struct engine_op *op)
     bool pending = r->position->state == MESSAGE_SCHEDULED || r->position->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
         explain_places(&e, r->work->counts);
-        submit_count(r, e.config->level_count, counted);
+        submit_count(r, explain_item_count(&e), counted);
         return;
     }
-    shard_finish(r->shard, r, op->status || open ? op->status : STATUS_QUEUE_NOT_FOUND);
+    shard_end(r->shard, r, op->status || open ? op->status : STATUS_QUEUE_NOT_FOUND);
 }
 
 static void look_up(struct request *r)
 {
+    r->work->asked = r->shard->now;
     *r->position = (struct position){0};
     r->op.verb = ENGINE_GET;
     r->op.visit = found;
@@ -201,6 +258,6 @@ static void look_up(struct request *r)
 void explain_position(struct dispatcher *d, struct request *r)
 {
     struct work *w = work_new(d->shard, r);
-    w->counts = mem_alloc(LEVEL_COUNT_MAX * sizeof(*w->counts));
+    w->counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->counts));
     look_up(r);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORTION      1000 /* messages of a purge or redrive in one op */
+#define PORTION      500 /* messages of a purge or redrive in one op */
 #define RATE_TICK_MS 100
 
 struct dispatcher *manage_find(struct shard *s, const char *name)
@@ -23,14 +23,17 @@ static struct dispatcher *dispatcher_new(struct shard *s, const char *name)
     d->references = 1; /* the map's */
     map_put(&s->dispatchers, d->name, strlen(d->name), d);
     atomic_fetch_add(&s->broker->queue_count, 1);
+    absent_join(d);
     return d;
 }
 
 void manage_release(struct dispatcher *d)
 {
     assert(d->references > 0);
-    if (--d->references == 0)
-        free(d);
+    if (--d->references > 0)
+        return;
+    schedules_forget(d);
+    free(d);
 }
 
 static void open_for_business(struct dispatcher *d, struct engine_queue *q)
@@ -41,11 +44,6 @@ static void open_for_business(struct dispatcher *d, struct engine_queue *q)
     q->user = d;
     policy_init(&d->policy, &q->config);
     alerts_watch(d);
-}
-
-void manage_adopt(struct shard *s, struct engine_queue *q)
-{
-    open_for_business(dispatcher_new(s, q->name), q);
 }
 
 /* Out of the map: the name is free for a new queue. */
@@ -71,17 +69,25 @@ static void unpark_all(struct dispatcher *d, enum status status)
 {
     struct shard *s = d->shard;
     struct request *r;
+    d->references++; /* until all of them have gone on: a dispatcher without a queue ends with them
+                      */
     while ((r = d->parked.first)) {
         list_remove(&d->parked, r);
         if (status) {
             shard_finish(s, r, status);
             continue;
         }
-        d->references--; /* shard_take counts it again */
-        s->counters.under_way--;
-        s->counters.requests[r->kind]--;
-        shard_take(s, r);
+        manage_release(d); /* shard_take counts it again */
+        shard_take_again(s, r);
     }
+    manage_release(d);
+}
+
+void manage_adopt(struct shard *s, struct engine_queue *q)
+{
+    struct dispatcher *d = dispatcher_new(s, q->name);
+    open_for_business(d, q);
+    unpark_all(d, STATUS_OK); /* who waited for a queue of this name */
 }
 
 static void create_done(struct engine_op *op)
@@ -91,26 +97,35 @@ static void create_done(struct engine_op *op)
     struct dispatcher *d = r->dispatcher;
     struct shard *s = d->shard;
     enum status status = op->status;
+    d->references++; /* of which the request may have the last one */
+    bool existed = !status && engine_has(s->engine, ENGINE_SHARED) && op->set.existed;
     if (status) {
         unlist(d);
     } else {
         open_for_business(d, op->queue);
-        r->created = true;
+        r->created = !existed;
     }
-    if (r->kind == REQUEST_PUT && !status) {
-        r->work = NULL; /* it was for the creation; the PUT itself is still to be done */
+    if ((r->kind != REQUEST_CONFIGURE && !status) || existed) {
+        r->work = NULL; /* it was for the creation; what was asked for is still to be done */
         list_insert(&d->parked, r, d->parked.first); /* it came first */
         free(w);
     } else {
-        shard_finish(s, r, status);
+        shard_end(s, r, status);
     }
-    unpark_all(d, status);
+    unpark_all(d, status == STATUS_QUEUE_NOT_FOUND ? STATUS_OK : status);
+    manage_release(d);
+}
+
+/* Whether it makes the queue that it is for when there is none. */
+static bool brings_queue(const struct request *r)
+{
+    return r->kind == REQUEST_PUT || r->kind == REQUEST_SCHEDULE_SET;
 }
 
 static bool may_create(struct shard *s, struct request *r)
 {
     const struct broker_options *o = &s->broker->options;
-    bool creates = r->kind == REQUEST_CONFIGURE || (r->kind == REQUEST_PUT && o->auto_create);
+    bool creates = r->kind == REQUEST_CONFIGURE || (brings_queue(r) && o->auto_create);
     if (!creates) {
         not_found(s, r);
         return false;
@@ -142,6 +157,7 @@ static enum status configure(struct shard *s, struct request *r, struct queue_co
                              bool is_new)
 {
     bool was_paused = config->paused;
+    r->keeps_used = false;
     enum status status = r->configure(r, config, is_new);
     bool paused = config->paused;
     config->paused = was_paused;
@@ -151,6 +167,14 @@ static enum status configure(struct shard *s, struct request *r, struct queue_co
 
 static void create(struct shard *s, struct request *r)
 {
+    if (r->kind == REQUEST_CLAIM && s->broker->options.auto_create) {
+        absent_claim(s, r);
+        return;
+    }
+    if (r->kind == REQUEST_LOOK && s->broker->options.auto_create) {
+        shard_finish(s, r, STATUS_OK);
+        return;
+    }
     if (!may_create(s, r))
         return;
     struct queue_config config;
@@ -160,9 +184,14 @@ static void create(struct shard *s, struct request *r)
         shard_finish(s, r, STATUS_OK);
         return;
     }
+    if (r->kind == REQUEST_SCHEDULE_SET &&
+        levels_resolve(&config, &r->op.schedule.set->draft.priority) < 0) {
+        shard_finish(s, r, STATUS_UNKNOWN_PRIORITY);
+        return;
+    }
     if (r->kind == REQUEST_CONFIGURE) {
         enum status status = configure(s, r, &config, true);
-        if (status) {
+        if (status || r->dry_run) {
             shard_finish(s, r, status);
             return;
         }
@@ -172,10 +201,10 @@ static void create(struct shard *s, struct request *r)
     r->dispatcher = d;
     struct work *w = work_new(s, r);
     w->config = config;
-    w->release = (struct engine_op){.verb = ENGINE_QUEUE_SET, .done = create_done, .user = w};
-    w->release.set.name = d->name;
-    w->release.set.config = &w->config;
-    shard_submit(s, &w->release);
+    w->own = (struct engine_op){.verb = ENGINE_QUEUE_SET, .done = create_done, .user = w};
+    w->own.set.name = d->name;
+    w->own.set.config = &w->config;
+    shard_submit(s, &w->own);
 }
 
 /* Queues of other processes */
@@ -185,12 +214,12 @@ static void look_up_done(struct engine_op *op)
     struct work *w = op->user;
     struct request *r = w->request;
     struct dispatcher *d = r->dispatcher;
+    struct engine_queue *q = op->queue;
     enum status status = op->status;
     r->work = NULL;
-    free(w);
-    list_insert(&d->parked, r, d->parked.first); /* it came first */
+    free(w); /* and the op, which is in it */
     if (!status) {
-        open_for_business(d, op->queue);
+        open_for_business(d, q);
     } else {
         unlist(d);
         if (status == STATUS_QUEUE_NOT_FOUND) {
@@ -202,24 +231,35 @@ static void look_up_done(struct engine_op *op)
     unpark_all(d, status);
 }
 
-/* Asks the engine whether another process has made it. */
-static void look_up(struct shard *s, struct request *r)
+void manage_look_up(struct shard *s, const char *name, struct request *r)
 {
-    struct dispatcher *d = dispatcher_new(s, r->queue);
-    d->references++;
-    r->dispatcher = d;
-    struct work *w = work_new(s, r);
-    w->release = (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w};
-    w->release.open.name = d->name;
-    shard_submit(s, &w->release);
+    struct dispatcher *d = dispatcher_new(s, name);
+    if (r) { /* behind those who already waited for this name */
+        r->dispatcher = d;
+        d->references++;
+        list_append(&d->parked, r);
+    }
+    struct work *w = work_new(s, d->parked.first);
+    w->own = (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w};
+    w->own.open.name = d->name;
+    shard_submit(s, &w->own);
 }
 
 void manage_missing(struct shard *s, struct request *r)
 {
     if (engine_has(s->engine, ENGINE_SHARED) && !r->looked_up)
-        look_up(s, r);
+        manage_look_up(s, r->queue, r);
     else
         create(s, r);
+}
+
+void manage_follow(struct dispatcher *d)
+{
+    if (d->version == d->queue->version)
+        return;
+    d->version = d->queue->version;
+    dispatch_reconfigured(d);
+    alerts_watch(d);
 }
 
 void manage_touched(struct engine_queue *q)
@@ -231,46 +271,119 @@ void manage_touched(struct engine_queue *q)
         unlist(d);
         return;
     }
-    if (d->version != q->version) {
-        d->version = q->version;
-        dispatch_reconfigured(d);
-        alerts_watch(d);
-    }
+    manage_follow(d);
     dispatch_mark(d);
+}
+
+/* From the configuration that the queue has now. */
+static void make_anew(struct request *r, uint32_t stay)
+{
+    work_free(r->shard, r);
+    r->stay = stay;
+    if (r->dispatcher->state == DISPATCHER_OPEN)
+        manage_configure(r->dispatcher, r);
+    else
+        shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
+}
+
+/* A level that holds messages would vanish. Returns true when the change is made anew with it. */
+static bool level_stays(struct request *r, const char *name)
+{
+    const struct queue_config *config = &r->dispatcher->queue->config;
+    int rank = levels_rank_of_name(config, name);
+    uint32_t bit = rank >= 0 ? 1U << config->levels[rank].slot : 0;
+    if (r->keeps_used && bit & ~r->stay) {
+        make_anew(r, r->stay | bit);
+        return true;
+    }
+    snprintf(r->field, sizeof(r->field), "/levels");
+    snprintf(r->detail, sizeof(r->detail),
+             "Level \"%s\" still holds messages: keep it, drain it first, or add \"drop_levels\": "
+             "\"empty\", which leaves it until it is empty.",
+             name);
+    return false;
 }
 
 static void configure_done(struct engine_op *op)
 {
     struct request *r = ((struct work *)op->user)->request;
-    if (op->status == STATUS_LEVEL_IN_USE) {
-        snprintf(r->field, sizeof(r->field), "/levels");
-        snprintf(r->detail, sizeof(r->detail),
-                 "Level \"%s\" still holds messages: keep it, or drain it first.",
-                 op->set.level_name);
+    bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    if (op->outdated) {
+        make_anew(r, 0);
+        return;
     }
-    if (!op->status && r->dispatcher->state == DISPATCHER_OPEN) {
-        if (!engine_has(r->shard->engine, ENGINE_LIVE_VIEW))
-            dispatch_reconfigured(r->dispatcher);
-        alerts_watch(r->dispatcher);
-    }
-    shard_finish(r->shard, r, op->status);
+    if (op->status == STATUS_LEVEL_IN_USE && open && level_stays(r, op->set.level_name))
+        return;
+    if (!op->status && open)
+        manage_follow(r->dispatcher);
+    shard_end(r->shard, r, op->status);
 }
 
-void manage_configure(struct dispatcher *d, struct request *r)
+/* What the engine would say, by the view. */
+static void configure_dry(struct dispatcher *d, struct request *r)
+{
+    struct queue_config next = d->queue->config;
+    bool used[LEVEL_COUNT_MAX];
+    const char *name;
+    enum status status = configure(d->shard, r, &next, false);
+    queue_view_used(&d->queue->view, used);
+    if (!status && !levels_adopt_slots(&d->queue->config, used, &next, &name)) {
+        if (level_stays(r, name))
+            return;
+        status = STATUS_LEVEL_IN_USE;
+    }
+    shard_finish(d->shard, r, status);
+}
+
+static void configure_surely(struct dispatcher *d, struct request *r);
+
+/* A refusal may be due to a configuration that another process has changed since: it counts when
+ * that was looked at. */
+static void configure_now(struct dispatcher *d, struct request *r, bool sure)
 {
     struct shard *s = d->shard;
     struct work *w = work_new(s, r);
     w->config = d->queue->config;
     enum status status = configure(s, r, &w->config, false);
+    if (status && !sure && engine_has(s->engine, ENGINE_SHARED)) {
+        work_free(s, r);
+        manage_look_first(d, r, configure_surely);
+        return;
+    }
     if (status) {
         shard_finish(s, r, status);
         return;
     }
-    w->release = (struct engine_op){
+    w->own = (struct engine_op){
         .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = w};
-    w->release.set.config = &w->config;
-    shard_submit(s, &w->release);
-    dispatch_reconfigured(d);
+    w->own.set.config = &w->config;
+    shard_submit(s, &w->own);
+    manage_follow(d); /* an engine with a live view has it by now */
+}
+
+static void configure_surely(struct dispatcher *d, struct request *r)
+{
+    work_free(d->shard, r);
+    configure_now(d, r, true);
+}
+
+void manage_configure(struct dispatcher *d, struct request *r)
+{
+    if (r->dry_run)
+        manage_look_first(d, r, configure_dry);
+    else
+        configure_now(d, r, false);
+}
+
+static const char has_messages[] =
+    "Drain or purge it and its dead letters, or add ?force=true to delete it with all it holds.";
+static const char has_schedules[] =
+    "It has schedules: delete them, or add ?force=true to delete it with them.";
+
+static bool holds_messages(const struct engine_queue *q)
+{
+    const struct queue_view *v = &q->view;
+    return v->ready + v->scheduled + v->leased + v->dead > 0;
 }
 
 static void delete_done(struct engine_op *op)
@@ -280,7 +393,10 @@ static void delete_done(struct engine_op *op)
     bool kept = op->status && op->status != STATUS_QUEUE_NOT_FOUND && !s->engine->failed;
     if (kept && !manage_find(s, r->queue))
         manage_adopt(s, op->queue);
-    shard_finish(s, r, op->status);
+    if (op->status == STATUS_QUEUE_NOT_EMPTY) /* others have filled it */
+        snprintf(r->detail, sizeof(r->detail), "%s",
+                 holds_messages(op->queue) ? has_messages : has_schedules);
+    shard_end(s, r, op->status);
 }
 
 /* Other processes may have filled a queue of which we know that it is empty: what decides by the
@@ -290,12 +406,12 @@ static void look_done(struct engine_op *op)
 {
     struct request *r = op->user;
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN)
-        shard_finish(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
     else
         r->work->looked(r->dispatcher, r);
 }
 
-static void look_first(struct dispatcher *d, struct request *r,
+void manage_look_first(struct dispatcher *d, struct request *r,
                        void (*then)(struct dispatcher *d, struct request *r))
 {
     struct work *w = work_new(d->shard, r);
@@ -304,18 +420,18 @@ static void look_first(struct dispatcher *d, struct request *r,
         return;
     }
     w->looked = then;
-    w->release =
+    w->own =
         (struct engine_op){.verb = ENGINE_COUNT, .queue = d->queue, .done = look_done, .user = r};
-    shard_submit(d->shard, &w->release);
+    w->own.count.waits = r->kind == REQUEST_LOOK && r->wait_ms > 0;
+    shard_submit(d->shard, &w->own);
 }
 
 static void delete_now(struct dispatcher *d, struct request *r)
 {
-    const struct queue_view *v = &d->queue->view;
-    if (!r->force && v->ready + v->scheduled + v->leased + v->dead > 0) {
+    bool messages = holds_messages(d->queue);
+    if (!r->force && (messages || d->queue->schedules > 0)) {
         shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
-                     "Drain or purge it and its dead letters, or add ?force=true to delete it with "
-                     "all it holds.");
+                     messages ? has_messages : has_schedules);
         return;
     }
     dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
@@ -334,7 +450,7 @@ void manage_delete(struct dispatcher *d, struct request *r)
     if (r->force)
         delete_now(d, r);
     else
-        look_first(d, r, delete_now);
+        manage_look_first(d, r, delete_now);
 }
 
 /* Portions: a long job is many small ops, so that others get their turn in between. */
@@ -345,7 +461,7 @@ static bool portions_left(const struct request *r)
 {
     const struct work *w = r->work;
     return r->op.bulk.more && r->count < w->limit && r->dispatcher->state == DISPATCHER_OPEN &&
-           !r->shard->draining && !atomic_load(&r->hung_up);
+           !r->shard->draining && !request_hung_up(r);
 }
 
 /* How many may be done now under the request's rate; 0: wait for the timer. */
@@ -390,7 +506,7 @@ static void portion_done(struct engine_op *op)
     r->work->credit -= op->bulk.count;
     dispatch_mark_late(r->dispatcher);
     if (op->status || !portions_left(r))
-        shard_finish(r->shard, r, op->status);
+        shard_end(r->shard, r, op->status);
     else
         next_portion(r);
 }
@@ -408,6 +524,13 @@ static const enum engine_verb portion_verbs[REQUEST_KIND_COUNT] = {
     [REQUEST_REDRIVE] = ENGINE_DEAD_REDRIVE,
     [REQUEST_DEAD_DROP] = ENGINE_DEAD_DROP,
 };
+
+bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
+                        const struct priority_ref *priority)
+{
+    return engine_has(d->shard->engine, ENGINE_SHARED) && !r->work &&
+           priority->kind != PRIORITY_DEFAULT && levels_resolve(&d->queue->config, priority) < 0;
+}
 
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot)
@@ -453,5 +576,5 @@ static void begin_portions(struct dispatcher *d, struct request *r)
 
 void manage_portions(struct dispatcher *d, struct request *r)
 {
-    look_first(d, r, begin_portions);
+    manage_look_first(d, r, begin_portions);
 }

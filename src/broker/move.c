@@ -9,12 +9,19 @@ static void some_done(struct engine_op *op)
 {
     struct request *r = op->user;
     dispatch_mark_late(r->dispatcher);
-    shard_finish(r->shard, r, op->status);
+    if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN)
+        move_some(r->dispatcher, r); /* the level may have another slot, or be gone */
+    else
+        shard_end(r->shard, r, op->status);
 }
 
 void move_some(struct dispatcher *d, struct request *r)
 {
     int slot;
+    if (manage_has_to_look(d, r, &r->priority)) {
+        manage_look_first(d, r, move_some);
+        return;
+    }
     if (!manage_level(d, r, &r->priority, "/priority", &slot))
         return;
     r->op.verb = ENGINE_MOVE;
@@ -43,16 +50,22 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
 static void page_done(struct request *r, enum status status)
 {
     bool go_on = r->work->more && r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
-                 !atomic_load(&r->hung_up);
+                 !request_hung_up(r);
     if (status || !go_on)
-        shard_finish(r->shard, r, status);
+        shard_end(r->shard, r, status);
     else
         next_page(r);
 }
 
+static void move_page(struct request *r);
+
 static void moved(struct engine_op *op)
 {
     struct request *r = op->user;
+    if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
+        move_page(r);
+        return;
+    }
     for (uint32_t i = 0; !op->status && i < op->move.count; i++)
         r->count += op->move.items[i].changed;
     dispatch_mark_late(r->dispatcher);
@@ -64,8 +77,22 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
     op.queue = r->dispatcher->queue;
     op.done = done;
     op.user = r;
-    r->work->release = op;
-    shard_submit(r->shard, &r->work->release);
+    r->work->own = op;
+    shard_submit(r->shard, &r->work->own);
+}
+
+/* The level may have another slot than before, or be gone. */
+static void move_page(struct request *r)
+{
+    int slot;
+    if (!manage_level(r->dispatcher, r, &r->priority, "/priority", &slot))
+        return;
+    struct engine_op move = {.verb = ENGINE_MOVE, .move = r->op.move};
+    move.move.slot = (uint8_t)slot;
+    move.move.items = r->work->moves;
+    move.move.count = r->work->item_count;
+    submit_page(r, move, moved);
+    dispatch_mark(r->dispatcher);
 }
 
 /* What came later than the first page is not part of it. Only now is it known how far that is: what
@@ -96,11 +123,7 @@ static void listed(struct engine_op *op)
         page_done(r, op->status);
         return;
     }
-    struct engine_op move = {.verb = ENGINE_MOVE, .move = r->op.move};
-    move.move.items = w->moves;
-    move.move.count = w->item_count;
-    submit_page(r, move, moved);
-    dispatch_mark(r->dispatcher);
+    move_page(r);
 }
 
 static void next_page(struct request *r)
@@ -130,9 +153,14 @@ static void choose_slots(struct work *w, const struct queue_config *config, int 
 void move_bulk(struct dispatcher *d, struct request *r)
 {
     int from, to;
+    if (manage_has_to_look(d, r, &r->priority) || manage_has_to_look(d, r, &r->filter->priority)) {
+        manage_look_first(d, r, move_bulk);
+        return;
+    }
     if (!manage_level(d, r, &r->priority, "/priority", &to) ||
         !manage_level(d, r, &r->filter->priority, "/filter/priority", &from))
         return;
+    work_free(d->shard, r); /* of a look */
     struct work *w = work_new(d->shard, r);
     w->moves = mem_alloc(PAGE * sizeof(*w->moves));
     w->slot = from;
@@ -140,7 +168,6 @@ void move_bulk(struct dispatcher *d, struct request *r)
     w->before_seq = 0;
     w->cursor = (struct list_cursor){0};
     w->asked = d->shard->now;
-    r->op.move.slot = (uint8_t)to;
     r->count = r->matched = 0;
     next_page(r);
 }

@@ -1,12 +1,11 @@
 #include "broker/shard.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_MAX    1000
+#define SWEEP_MAX    500
 #define TIMER_MS_MAX 1000 /* the wall clock may be set: look at it at least this often */
 
 /* Lists of requests */
@@ -47,7 +46,7 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
     shard_finish(s, r, status);
 }
 
-static void work_free(struct shard *s, struct request *r)
+void work_free(struct shard *s, struct request *r)
 {
     if (!r->work)
         return;
@@ -57,18 +56,63 @@ static void work_free(struct shard *s, struct request *r)
     r->work = NULL;
 }
 
-static void answer(struct shard *s, struct request *r)
+/* A request starts over when its queue was deleted under it. Each start is a round trip to the
+ * database, so it may lose many races in a row against somebody who does nothing but delete; the
+ * bound is there for a database that never gets it right. */
+#define RESTARTS_MAX 100
+
+/* As it came, but for the time that it has waited. */
+static void start_over(struct shard *s, struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
+    if (d->state == DISPATCHER_OPEN && d->queue->gone)
+        manage_touched(d->queue);
+    if (r->kind == REQUEST_CLAIM && r->work && r->work->visit) {
+        bool waits = r->work->timer.height > 0;
+        int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
+        r->wait_ms = left_ms > 0 ? left_ms : 0;
+        r->op.visit = r->work->visit;
+    }
     work_free(s, r);
-    s->counters.under_way--;
     r->dispatcher = NULL;
-    if (d)
-        manage_release(d);
+    manage_release(d);
+    r->looked_up = false;
+    r->stay = 0;
+    r->restarts++;
+    shard_take_again(s, r);
+}
+
+void shard_end(struct shard *s, struct request *r, enum status status)
+{
+    bool gone = status == STATUS_QUEUE_NOT_FOUND && engine_has(s->engine, ENGINE_SHARED);
+    if (gone && r->dispatcher && r->count == 0 && r->restarts < RESTARTS_MAX && !s->draining)
+        start_over(s, r);
+    else
+        shard_finish(s, r, status);
+}
+
+/* From here on the request is the port's. */
+static void deliver(struct shard *s, struct request *r)
+{
+    s->counters.under_way--;
     if (r->port->loop == s->loop)
         r->done(r);
     else
         inbox_put(&r->port->inbox, &r->mail);
+}
+
+static void answer(struct shard *s, struct request *r)
+{
+    struct dispatcher *d = r->dispatcher;
+    work_free(s, r);
+    r->dispatcher = NULL;
+    if (d)
+        manage_release(d);
+    bool hung_up = !r->local && atomic_fetch_or(&r->flags, REQUEST_ANSWERED) & REQUEST_HUNG_UP;
+    if (hung_up && !r->hangup_taken)
+        r->answer_waits = true;
+    else
+        deliver(s, r);
 }
 
 struct work *work_new(struct shard *s, struct request *r)
@@ -79,7 +123,9 @@ struct work *work_new(struct shard *s, struct request *r)
     w->ticket = ticket;
     w->parked = false;
     w->waited = false;
+    w->brief = false;
     w->tries = 0;
+    w->visit = NULL;
     w->items = NULL;
     w->item_count = 0;
     w->timer.tie = ticket;
@@ -105,11 +151,23 @@ void shard_submit(struct shard *s, struct engine_op *op)
     engine_submit(s->engine, op, s->now);
 }
 
-static void sweep_touched(struct engine_op *op, struct engine_queue *q)
+static void touched(struct shard *s, struct engine_queue *q)
 {
-    (void)op;
     if (q->user)
         manage_touched(q);
+    else if (!q->gone && !manage_find(s, q->name))
+        manage_adopt(s, q); /* another process made it */
+}
+
+static void sweep_touched(struct engine_op *op, struct engine_queue *q)
+{
+    touched(op->user, q);
+}
+
+static void sweep_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
+                      struct instant now)
+{
+    schedules_due(op->user, q, schedule, now);
 }
 
 static void sweep_done(struct engine_op *op)
@@ -131,6 +189,7 @@ static void sweep(struct shard *s)
     s->sweep = (struct engine_op){.verb = ENGINE_SWEEP, .done = sweep_done, .user = s};
     s->sweep.sweep.max = SWEEP_MAX;
     s->sweep.sweep.touched = sweep_touched;
+    s->sweep.sweep.due = sweep_due;
     shard_submit(s, &s->sweep);
 }
 
@@ -142,18 +201,29 @@ static bool makes_ready(enum request_kind kind)
     return kind == REQUEST_PUT || kind == REQUEST_IMPORT || kind == REQUEST_SETTLE;
 }
 
+/* Something more urgent than one of them is ready. */
+static bool outranked(const struct request *r, const struct engine_op *op)
+{
+    for (uint32_t i = 0; i < op->settle.count; i++) {
+        const struct settle_item *item = &op->settle.items[i];
+        if (!item->status && dispatch_urgent_waiting(r->dispatcher, item->slot))
+            return true;
+    }
+    return false;
+}
+
 static void op_done(struct engine_op *op)
 {
     struct request *r = op->user;
     struct shard *s = r->shard;
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
-        r->urgent_waiting = dispatch_urgent_waiting(r->dispatcher, op->settle.items[0].slot);
+        r->urgent_waiting = outranked(r, op);
     if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
-    shard_finish(s, r, op->status);
+    shard_end(s, r, op->status);
 }
 
-static void pass_on(struct dispatcher *d, struct request *r)
+void shard_pass_on(struct dispatcher *d, struct request *r)
 {
     r->op.queue = d->queue;
     r->op.done = op_done;
@@ -165,9 +235,10 @@ static void pass_on(struct dispatcher *d, struct request *r)
 
 int64_t shard_oldest_ready_ms(const struct dispatcher *d)
 {
+    const struct queue_view *view = engine_queue_moment(d->queue);
     int64_t oldest_ms = -1;
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane_view *v = &d->queue->view.lanes[slot];
+        const struct lane_view *v = &view->lanes[slot];
         int64_t age_ms = d->shard->now.wall_ms - v->head_ms;
         if (v->ready > 0 && age_ms > oldest_ms)
             oldest_ms = age_ms;
@@ -186,33 +257,104 @@ static void show_one(struct dispatcher *d, struct request *r)
     shard_finish(d->shard, r, STATUS_OK);
 }
 
-/* Every shard shows its queues, then hands the request to the next. */
-static void show_all(struct shard *s, struct request *r)
+static void look_and_show(struct dispatcher *d, struct request *r)
 {
-    size_t at = 0;
-    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
-        if (d->state == DISPATCHER_OPEN)
-            show(d, r);
-    }
+    manage_look_first(d, r, show_one);
+}
+
+/* Every shard shows its queues, in portions, then hands the request to the next. Those that come
+ * meanwhile are not shown, those that go meanwhile perhaps not. */
+
+#define SHOW_PORTION 200
+
+static void pass_along(struct shard *s, struct request *r)
+{
     if (s->index + 1 == s->broker->shard_count) {
         shard_finish(s, r, STATUS_OK);
         return;
     }
+    work_free(s, r);
     s->counters.under_way--;
     r->shard = &s->broker->shards[s->index + 1];
     inbox_put(&r->shard->inbox, &r->mail);
 }
 
+static void show_portion(struct shard *s, struct request *r)
+{
+    struct work *w = r->work;
+    for (uint32_t i = 0; i < SHOW_PORTION && w->item_count > 0; i++) {
+        struct dispatcher *d = w->shown[--w->item_count];
+        if (d->state == DISPATCHER_OPEN)
+            show(d, r);
+        manage_release(d);
+    }
+    if (w->item_count > 0)
+        shard_set_timer(s, w, s->now.mono_ms + 1);
+    else
+        pass_along(s, r);
+}
+
+static void show_known(struct shard *s, struct request *r)
+{
+    struct work *w = work_new(s, r);
+    w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
+    size_t at = 0;
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        d->references++;
+        w->shown[w->item_count++] = d;
+    }
+    show_portion(s, r);
+}
+
+static void look_touched(struct engine_op *op, struct engine_queue *q)
+{
+    touched(((struct request *)op->user)->shard, q);
+}
+
+static void look_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
+                     struct instant now)
+{
+    schedules_due(((struct request *)op->user)->shard, q, schedule, now);
+}
+
+static void looked(struct engine_op *op)
+{
+    struct request *r = op->user;
+    enum status status = op->status;
+    work_free(r->shard, r); /* and the op, which is in it */
+    if (status)
+        shard_finish(r->shard, r, status);
+    else
+        show_known(r->shard, r);
+}
+
+/* What other processes made, filled and deleted counts too. */
+static void show_all(struct shard *s, struct request *r)
+{
+    if (!r->fresh || !engine_has(s->engine, ENGINE_SHARED)) {
+        show_known(s, r);
+        return;
+    }
+    struct work *w = work_new(s, r);
+    w->own = (struct engine_op){.verb = ENGINE_SWEEP, .done = looked, .user = r};
+    w->own.sweep.max = SWEEP_MAX;
+    w->own.sweep.look = true;
+    w->own.sweep.touched = look_touched;
+    w->own.sweep.due = look_due;
+    shard_submit(s, &w->own);
+}
+
 typedef void request_fn(struct dispatcher *d, struct request *r);
 
 static request_fn *const handlers[REQUEST_KIND_COUNT] = {
-    [REQUEST_PUT] = pass_on,
-    [REQUEST_IMPORT] = pass_on,
-    [REQUEST_SETTLE] = pass_on,
-    [REQUEST_CANCEL] = pass_on,
-    [REQUEST_GET] = pass_on,
-    [REQUEST_LIST] = pass_on,
+    [REQUEST_PUT] = shard_pass_on,
+    [REQUEST_IMPORT] = import_check,
+    [REQUEST_SETTLE] = shard_pass_on,
+    [REQUEST_CANCEL] = shard_pass_on,
+    [REQUEST_GET] = shard_pass_on,
+    [REQUEST_LIST] = shard_pass_on,
     [REQUEST_CLAIM] = dispatch_claim,
+    [REQUEST_LOOK] = dispatch_look,
     [REQUEST_MOVE] = move_some,
     [REQUEST_MOVE_BULK] = move_bulk,
     [REQUEST_POSITION] = explain_position,
@@ -221,8 +363,10 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_DEAD_DROP] = manage_portions,
     [REQUEST_CONFIGURE] = manage_configure,
     [REQUEST_DELETE] = manage_delete,
-    [REQUEST_QUEUE] = show_one,
+    [REQUEST_QUEUE] = look_and_show,
     [REQUEST_STATS] = explain_stats,
+    [REQUEST_SCHEDULE_SET] = schedules_request,
+    [REQUEST_SCHEDULE] = schedules_request,
 };
 
 /* How much may be under way before this request is too much. What ends work or hands it out is
@@ -241,7 +385,9 @@ static uint64_t inbox_limit(struct shard *s, const struct request *r)
 static bool refused_early(struct shard *s, struct request *r)
 {
     bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES || r->kind == REQUEST_STATS;
-    uint64_t busy = s->counters.under_way - s->counters.waiting;
+    if (r->inner && r->kind == REQUEST_SETTLE) /* what was taken for somebody who is gone */
+        return false;
+    uint64_t busy = s->counters.under_way - s->counters.waiting - s->led;
     if (s->draining && !reads) {
         shard_refuse(s, r, STATUS_DRAINING, "",
                      "The server is shutting down; try again when it is back.");
@@ -256,13 +402,17 @@ static bool refused_early(struct shard *s, struct request *r)
     return false;
 }
 
+void shard_look_at_clock(struct shard *s)
+{
+    if (s->now_fresh)
+        return;
+    s->now = clock_now();
+    s->now_fresh = true;
+}
+
 void shard_take(struct shard *s, struct request *r)
 {
-    if (!s->now_fresh) {
-        s->now = clock_now();
-        s->now_fresh = true;
-    }
-    r->shard = s;
+    shard_look_at_clock(s);
     r->dispatcher = NULL;
     r->work = NULL;
     s->counters.requests[r->kind]++;
@@ -271,6 +421,10 @@ void shard_take(struct shard *s, struct request *r)
         return;
     if (r->kind == REQUEST_QUEUES) {
         show_all(s, r);
+        return;
+    }
+    if (r->kind == REQUEST_CLAIM_MANY) {
+        many_claim(s, r);
         return;
     }
     struct dispatcher *d = manage_find(s, r->queue);
@@ -286,6 +440,13 @@ void shard_take(struct shard *s, struct request *r)
         handlers[r->kind](d, r);
 }
 
+void shard_take_again(struct shard *s, struct request *r)
+{
+    s->counters.under_way--;
+    s->counters.requests[r->kind]--;
+    shard_take(s, r);
+}
+
 /* Time */
 
 static void run_timers(struct shard *s)
@@ -294,10 +455,14 @@ static void run_timers(struct shard *s)
     while ((n = order_first(&s->timers)) && n->key <= s->now.mono_ms) {
         struct work *w = container_of(n, struct work, timer);
         shard_set_timer(s, w, INT64_MAX);
-        if (w->request->kind == REQUEST_CLAIM)
+        if (w->request->kind == REQUEST_QUEUES)
+            show_portion(s, w->request);
+        else if (w->request->kind != REQUEST_CLAIM)
+            manage_portion_timer(w->request);
+        else if (w->request->dispatcher)
             dispatch_timeout(w->request);
         else
-            manage_portion_timer(w->request);
+            absent_timeout(w->request);
     }
 }
 
@@ -368,7 +533,8 @@ static void publish(struct shard *s)
 
 static void check_drained(struct shard *s)
 {
-    if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0)
+    if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0 ||
+        s->engine->reading > 0)
         return;
     void (*drained)(void *ctx) = s->drained;
     s->drained = NULL;
@@ -386,12 +552,13 @@ static void turn(struct shard *s)
     sweep(s);
     alerts_check(s);
     do {
+        schedules_fire(s);
         serve_dirty(s);
         s->submitted = false;
         engine_flush(s->engine);
         engine_poll(s->engine);
         answer_finished(s);
-    } while (s->dirty || s->finished.first || s->submitted);
+    } while (s->dirty || s->finished.first || s->submitted || s->firings);
     arm_timer(s);
     publish(s);
     check_drained(s);
@@ -419,6 +586,21 @@ static void on_mail(uv_async_t *async)
     answer_finished(s);
 }
 
+static void on_hangups(uv_async_t *async)
+{
+    struct shard *s = async->data;
+    struct inbox_node *n = inbox_take(&s->hangups);
+    while (n) {
+        struct request *r = container_of(n, struct request, hangup_mail);
+        n = n->next;
+        r->hangup_taken = true;
+        if (r->answer_waits)
+            deliver(s, r);
+        else
+            shard_hangup(r);
+    }
+}
+
 void shard_wake(struct shard *s)
 {
     inbox_wake(&s->inbox);
@@ -431,9 +613,11 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
 {
     *s = (struct shard){.broker = b, .index = index, .loop = loop, .engine = engine};
     s->timer_at_ms = INT64_MAX;
+    s->firings_end = &s->firings;
     s->now = clock_now();
     order_init(&s->timers);
     inbox_open(&s->inbox, loop, on_mail, s);
+    inbox_open(&s->hangups, loop, on_hangups, s);
     uv_check_init(loop, &s->check);
     s->check.data = s;
     uv_check_start(&s->check, on_check);
@@ -447,11 +631,16 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
     publish(s);
 }
 
-void shard_hangup(struct shard *s, struct request *r)
+void shard_hangup(struct request *r)
 {
-    (void)s;
-    if (r->kind == REQUEST_CLAIM && r->work)
+    if (r->kind == REQUEST_CLAIM_MANY)
+        many_hangup(r);
+    if (r->kind != REQUEST_CLAIM || !r->work)
+        return;
+    if (r->dispatcher)
         dispatch_hangup(r);
+    else
+        absent_hangup(r);
 }
 
 void shard_drain(struct shard *s, void (*drained)(void *ctx), void *ctx)
@@ -462,16 +651,21 @@ void shard_drain(struct shard *s, void (*drained)(void *ctx), void *ctx)
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));)
         dispatch_end_all(d, STATUS_OK);
+    absent_end_all(s);
     shard_wake(s);
 }
 
 void shard_free(struct shard *s)
 {
     size_t at = 0;
-    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));)
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        schedules_forget(d);
         free(d);
+    }
     map_fini(&s->dispatchers);
+    map_fini(&s->absent);
     order_fini(&s->timers);
     uv_mutex_destroy(&s->inbox.mutex);
+    uv_mutex_destroy(&s->hangups.mutex);
     uv_mutex_destroy(&s->published_mutex);
 }

@@ -3,9 +3,14 @@
  *
  *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
  *   dispatch.c  who gets which message: policy, waiting consumers
+ *   absent.c    consumers that wait for a queue that is not there yet
+ *   many.c      consumers that take from several queues at once
  *   manage.c    queues come, change and go; work that is done in portions
  *   move.c      messages get another level, one or many
+ *   import.c    messages from elsewhere: their levels have to be there
  *   explain.c   why a message waits; what is there of what age
+ *   schedules.c messages of due times; what clients ask about schedules
+ *   backup.c    a copy of the store, on a thread of its own
  *   alerts.c    thresholds that were crossed; webhook.c tells the world */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
@@ -20,15 +25,16 @@ struct shard;
 /* What a request needs while it is under way, allocated for the kinds that need it. */
 struct work {
     struct request *request;
-    uint64_t ticket; /* its place in line */
-    int max_rank;    /* CLAIM */
+    uint64_t ticket;  /* its place in line */
+    int max_rank;     /* CLAIM */
+    int64_t until_ms; /* CLAIM of a queue that is not there: mono, when the wait ends */
     bool parked;
     bool waited;         /* it was not served at once */
+    bool brief;          /* CLAIM: it waits for a disk only, not for a message */
     uint8_t tries;       /* CLAIM: how often nothing was found though there was something */
     engine_visit *visit; /* CLAIM: the caller's */
     struct plan plan;
-    struct queue_config config; /* CONFIGURE, and creation by a PUT */
-    bool is_new;
+    struct queue_config config;                              /* CONFIGURE, and creation by a PUT */
     void (*looked)(struct dispatcher *d, struct request *r); /* what to do with a fresh view */
     uint64_t limit;                                          /* portions: how many in all */
     double credit;                                           /* … and how many may be done now */
@@ -37,6 +43,7 @@ struct work {
         struct settle_item *items; /* CLAIM: what was leased, to give it back */
         struct move_item *moves;   /* MOVE_BULK: those of a page that match */
         struct count_item *counts; /* POSITION, STATS */
+        struct dispatcher **shown; /* QUEUES: those still to show, each referred to */
     };
     uint32_t item_count;
     int slot;                       /* MOVE_BULK: of the filter; -1: any */
@@ -45,9 +52,10 @@ struct work {
     uint64_t before_seq;       /* … what came later is not part of it */
     struct list_cursor cursor; /* … where the next page begins */
     bool more;                 /* … and whether there is one */
-    struct instant asked;      /* … when; older_than counts from here */
+    struct instant asked;      /* … when; older_than counts from here. POSITION: the same */
     uint64_t seq;              /* POSITION: of the message */
-    struct engine_op release;
+    struct heads_item heads[LEVEL_COUNT_MAX]; /* … by rank */
+    struct engine_op own;    /* what the broker asks for itself, beside request.op; one at a time */
     struct order_node timer; /* in shard->timers; key: mono_ms; last */
 };
 
@@ -74,13 +82,17 @@ struct dispatcher {
     struct policy policy;
     struct claim_rate rate;
     struct request_list parked;                   /* while opening */
+    struct request_list looking;                  /* until the engine holds what is there */
     struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
     uint32_t waiting_count;
+    uint32_t brief;      /* of those who wait, only until the engine holds what is there */
+    bool fetching;       /* the engine is bringing what the next in line is to get */
     uint32_t claims;     /* that the engine has not answered yet */
     uint32_t references; /* requests under way */
     bool dirty;
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
+    struct refusal *refusals; /* owned: schedules whose due time waits */
 };
 
 struct shard {
@@ -88,11 +100,14 @@ struct shard {
     uint32_t index;
     uv_loop_t *loop;
     struct engine *engine;
-    struct inbox inbox; /* requests from other loops; also the engine's wake-up */
+    struct broker_port *port; /* for requests of its own to other shards */
+    struct inbox inbox;       /* requests from other loops; also the engine's wake-up */
+    struct inbox hangups;     /* of requests from other loops */
     uv_check_t check;
     uv_timer_t timer;
     int64_t timer_at_ms; /* mono; INT64_MAX when not set */
     struct map dispatchers;
+    struct map absent; /* claims whose queue is not there, by its name */
     struct dispatcher *dirty;
     struct request_list finished; /* to be answered at the end of the turn */
     struct order timers;          /* struct work */
@@ -101,11 +116,13 @@ struct shard {
     struct instant now;
     bool now_fresh; /* read since the last turn */
     struct engine_op sweep;
+    struct firing *firings, **firings_end; /* due times, to be fired in this turn */
     bool sweeping;
     bool sweep_again;
     bool engine_away; /* it failed to answer, and has not swept since: views may be old */
     bool in_turn;
     bool submitted; /* ops since the last flush */
+    uint64_t led;   /* CLAIM_MANY under way: what is done for them is counted with their parts */
 
     bool draining;
     void (*drained)(void *ctx);
@@ -126,6 +143,9 @@ struct broker {
     struct broker_port *ports;
     struct webhooks *webhooks;
     _Atomic uint32_t queue_count;
+    uv_mutex_t backups_mutex; /* guards what follows */
+    struct broker_backup *backups;
+    bool backups_end; /* no more of them */
 };
 
 struct broker_port {
@@ -138,18 +158,25 @@ struct broker_port {
 /* shard.c */
 void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *loop,
                 struct engine *engine);
-void shard_take(struct shard *s, struct request *r); /* a request arrives */
-void shard_wake(struct shard *s);                    /* any thread */
+void shard_take(struct shard *s, struct request *r);       /* a request arrives */
+void shard_take_again(struct shard *s, struct request *r); /* one that was taken and had to wait */
+void shard_wake(struct shard *s);                          /* any thread */
 void shard_drain(struct shard *s, void (*drained)(void *ctx), void *ctx);
-void shard_hangup(struct shard *s, struct request *r);
+void shard_hangup(struct request *r);
 void shard_free(struct shard *s);
 
+void shard_look_at_clock(struct shard *s); /* unless it was done in this turn */
 void shard_submit(struct shard *s, struct engine_op *op);
 void shard_finish(struct shard *s, struct request *r, enum status status);
+/* The same, with what the engine said. A queue that is gone may be there again, made by another
+ * process: then the request begins anew. */
+void shard_end(struct shard *s, struct request *r, enum status status);
 void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
                   const char *detail);
+void shard_pass_on(struct dispatcher *d, struct request *r); /* r->op, as it is, to the engine */
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
 struct work *work_new(struct shard *s, struct request *r);
+void work_free(struct shard *s, struct request *r); /* its timer too; fine when there is none */
 int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
 void list_insert(struct request_list *l, struct request *r, struct request *before);
 void list_append(struct request_list *l, struct request *r);
@@ -165,6 +192,18 @@ void dispatch_hangup(struct request *r);
 void dispatch_reconfigured(struct dispatcher *d);
 void dispatch_end_all(struct dispatcher *d, enum status status);
 bool dispatch_urgent_waiting(const struct dispatcher *d, uint8_t slot);
+void dispatch_look(struct dispatcher *d, struct request *r);
+
+/* many.c */
+void many_claim(struct shard *s, struct request *r);
+void many_hangup(struct request *r);
+
+/* absent.c */
+void absent_claim(struct shard *s, struct request *r); /* waits, or finds nothing */
+void absent_join(struct dispatcher *d); /* it is opening: who waits for its name is parked there */
+void absent_timeout(struct request *r);
+void absent_hangup(struct request *r);
+void absent_end_all(struct shard *s);
 
 /* explain.c */
 void explain_position(struct dispatcher *d, struct request *r);
@@ -173,21 +212,46 @@ void explain_show(struct dispatcher *d, struct request *r, struct queue_facts fa
 void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms);
 double rate_per_second(const struct claim_rate *rate, int64_t mono_ms);
 
+/* schedules.c */
+void schedules_due(struct shard *s, struct engine_queue *q, const struct schedule *schedule,
+                   struct instant now); /* the engine shows it, in a sweep */
+void schedules_fire(struct shard *s);   /* what is due */
+void schedules_request(struct dispatcher *d, struct request *r);
+void schedules_forget(struct dispatcher *d); /* it goes */
+
 /* move.c */
 void move_some(struct dispatcher *d, struct request *r);
 void move_bulk(struct dispatcher *d, struct request *r);
+
+/* import.c */
+void import_check(struct dispatcher *d, struct request *r);
 
 /* manage.c */
 struct dispatcher *manage_find(struct shard *s, const char *name);
 void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
 void manage_missing(struct shard *s, struct request *r);    /* a request for a queue not known */
-void manage_touched(struct engine_queue *q);                /* time passed, or others changed it */
+/* Asks the engine whether another process has made it; for r, or for those who wait for it. */
+void manage_look_up(struct shard *s, const char *name, struct request *r);
+void manage_touched(struct engine_queue *q); /* time passed, or others changed it */
+/* The queue may have another configuration than the policy was made by: whoever uses the policy
+ * asks first. Each configuration fills the buckets once, however often it is heard of. */
+void manage_follow(struct dispatcher *d);
 void manage_configure(struct dispatcher *d, struct request *r);
 void manage_delete(struct dispatcher *d, struct request *r);
+/* Calls `then` with what other processes have done to the queue up to now. */
+void manage_look_first(struct dispatcher *d, struct request *r,
+                       void (*then)(struct dispatcher *d, struct request *r));
 void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
 void manage_portion_timer(struct request *r);
+/* By what we know there is no such level, and others may have changed that: r has not looked yet.
+ */
+bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
+                        const struct priority_ref *priority);
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot); /* false: refused; *slot -1 for none named */
 void manage_release(struct dispatcher *d);       /* one reference less */
+
+/* backup.c */
+void broker_backups_end(struct broker *broker); /* those under way too */
 
 #endif

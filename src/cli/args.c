@@ -2,7 +2,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/suggest.h"
 #include "cli/cli.h"
+#include "cli/when.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -71,10 +73,22 @@ static bool store_int(const char *text, int64_t *out)
     return true;
 }
 
+/* The text lives as long as the process: options point to it. */
+static bool store_time(const char *text, const char **out)
+{
+    static char texts[ARG_TIMES_MAX][TIME_TEXT_MAX];
+    static size_t used;
+    int64_t ms;
+    if (used == ARG_TIMES_MAX || !when_parse_ms(text, clock_now().wall_ms, &ms))
+        return false;
+    time_format_ms(ms, texts[used]);
+    *out = texts[used++];
+    return true;
+}
+
 static bool store(const struct arg_option *o, const char *value)
 {
     struct arg_list *list;
-    int64_t ms;
     switch (o->type) {
     case ARG_FLAG:
         *(bool *)o->out = true;
@@ -92,8 +106,9 @@ static bool store(const struct arg_option *o, const char *value)
     case ARG_DURATION:
         return duration_parse_ms(value, o->out);
     case ARG_TIME:
-        *(const char **)o->out = value;
-        return time_parse_ms(value, strlen(value), &ms);
+        return store_time(value, o->out);
+    case ARG_MOMENT:
+        return store_int(value, o->out) || when_parse_ms(value, clock_now().wall_ms, o->out);
     }
     abort();
 }
@@ -103,9 +118,8 @@ static const char *expected(enum arg_type type)
     static const char *const names[] = {
         [ARG_INT] = "a whole number",
         [ARG_DURATION] = "a duration such as 10s, 5m or 1h30m",
-        [ARG_TIME] = "a time such as 2026-04-09T15:00:00Z",
     };
-    return names[type];
+    return type == ARG_TIME || type == ARG_MOMENT ? when_forms : names[type];
 }
 
 static int take_option(const struct arg_spec *spec, const struct arg_option *o, const char *shown,
@@ -118,6 +132,21 @@ static int take_option(const struct arg_spec *spec, const struct arg_option *o, 
     if (!store(o, value))
         return args_refuse(spec, "%s: \"%s\" is not %s", shown, value, expected(o->type));
     return ARGS_GO;
+}
+
+static int refuse_option(const struct arg_spec *spec, const char *shown)
+{
+    static const char *const everywhere[] = {"server", "json", "cacert", "cert", "key", "help"};
+    const char *name = shown + strspn(shown, "-");
+    struct suggestion s;
+    suggest_begin(&s, name, strcspn(name, "="));
+    for (const struct arg_option *o = spec->options; o && o->name; o++)
+        suggest_offer(&s, o->name);
+    for (size_t i = 0; i < sizeof(everywhere) / sizeof(everywhere[0]); i++)
+        suggest_offer(&s, everywhere[i]);
+    if (s.best == NULL)
+        return args_refuse(spec, "unknown option %s", shown);
+    return args_refuse(spec, "unknown option %s; did you mean --%s?", shown, s.best);
 }
 
 /* The option at argv[*at], with its value in the same or in the next argument. */
@@ -137,7 +166,7 @@ static int parse_option(const struct arg_spec *spec, int argc, char **argv, int 
         o = find_letter(spec, shown[1]);
     }
     if (o == NULL)
-        return args_refuse(spec, "unknown option %s", shown);
+        return refuse_option(spec, shown);
     if (o->type != ARG_FLAG && value == NULL && *at + 1 < argc)
         value = argv[++*at];
     return take_option(spec, o, shown, value);

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ARG_UNSET INT64_MIN /* what a number holds before its option was met */
+#define ARG_UNSET     INT64_MIN /* what a number holds before its option was met */
+#define ARG_TIMES_MAX 8         /* on one command line */
 
 enum arg_type {
     ARG_FLAG,     /* bool * */
@@ -15,7 +16,8 @@ enum arg_type {
     ARG_LIST,     /* struct arg_list *, the option may be repeated */
     ARG_INT,      /* int64_t * */
     ARG_DURATION, /* int64_t *, milliseconds: "10s", "1h30m", "250ms" */
-    ARG_TIME,     /* const char **, checked to be an RFC 3339 time */
+    ARG_TIME,     /* const char **, RFC 3339 in UTC whatever was given; see cli/when.h */
+    ARG_MOMENT,   /* int64_t *, milliseconds since the epoch: a whole number or a time */
 };
 
 struct arg_list {

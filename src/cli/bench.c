@@ -236,7 +236,8 @@ int cmd_bench(int argc, char **argv, const struct cli *cli)
         .json = cli->json,
     };
     const struct arg_option options[] = {
-        {"target", 't', ARG_TEXT, &a.target, "URL", "instead of --server; may be a peer"},
+        {"target", 't', ARG_TEXT, &a.target, "URL",
+         "instead of --server; http:// or a peer, no TLS"},
         {"mix", 'm', ARG_TEXT, &a.mix, "MIX", "enqueue, claim, mixed or poll"},
         {"connections", 'c', ARG_INT, &a.connections, "N", "64"},
         {"pipeline", 0, ARG_INT, &a.pipeline, "N", "requests under way on each connection, 1"},

@@ -1,5 +1,8 @@
 #include "cli/client.h"
 
+#include "cli/words.h"
+
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +69,18 @@ void call_fini(struct call *c)
     json_fini(&c->doc);
 }
 
+/* Where to, whom to trust, and who we are. What is NULL stays at curl's default. */
+static void identity_set(CURL *e, const struct cli *cli)
+{
+    curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, cli->socket);
+    if (cli->cacert)
+        curl_easy_setopt(e, CURLOPT_CAINFO, cli->cacert);
+    if (cli->cert) {
+        curl_easy_setopt(e, CURLOPT_SSLCERT, cli->cert);
+        curl_easy_setopt(e, CURLOPT_SSLKEY, cli->key ? cli->key : cli->cert);
+    }
+}
+
 void call_begin(struct call *c, const struct cli *cli)
 {
     curl_easy_reset(c->easy);
@@ -76,10 +91,14 @@ void call_begin(struct call *c, const struct cli *cli)
     buf_clear(&c->answer);
     buf_clear(&c->cursor);
     c->wait_seconds = 0;
+    c->limit_ms = 0;
     c->http = 0;
     c->is_json = false;
+    c->has_options = false;
     c->server = cli->server;
-    buf_puts(&c->url, cli->server);
+    buf_puts(&c->url, cli->url);
+    c->base_len = c->url.len;
+    identity_set(c->easy, cli);
     if (cli->token) {
         struct buf line = {0};
         buf_printf(&line, "Authorization: Bearer %s", cli->token);
@@ -121,10 +140,9 @@ void call_path(struct call *c, const char *fmt, ...)
 
 void call_query(struct call *c, const char *name, const char *value)
 {
-    size_t server_len = strlen(c->server);
-    bool more = memchr(c->url.data + server_len, '?', c->url.len - server_len) != NULL;
+    bool more = memchr(c->url.data + c->base_len, '?', c->url.len - c->base_len) != NULL;
     buf_putc(&c->url, more ? '&' : '?');
-    buf_puts(&c->url, name);
+    put_encoded(&c->url, name);
     buf_putc(&c->url, '=');
     put_encoded(&c->url, value);
 }
@@ -157,17 +175,35 @@ void call_arm(struct call *c, const char *method, const char *type)
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS_MAX);
     curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, c->wait_seconds + SILENCE_S_MAX);
+    curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)c->limit_ms);
     if (type != NULL || strcmp(method, "POST") == 0) {
         curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body.len > 0 ? c->body.data : "");
         curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)c->body.len);
-        call_header(c, "Expect", "");                     /* no waiting for 100 Continue */
-        call_header(c, "Content-Type", type ? type : ""); /* else curl would invent one */
+        call_header(c, "Expect", ""); /* no waiting for 100 Continue */
+        call_header(c, "Content-Type", type ? type : TYPE_JSON);
     }
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
 }
 
+void call_send(struct call *c, CURLM *multi)
+{
+    assert(c->multi == NULL);
+    if (curl_multi_add_handle(multi, c->easy) != CURLM_OK)
+        abort();
+    c->multi = multi;
+}
+
+void call_abandon(struct call *c)
+{
+    if (c->multi == NULL)
+        return;
+    curl_multi_remove_handle(c->multi, c->easy);
+    c->multi = NULL;
+}
+
 void call_finish(struct call *c, CURLcode result)
 {
+    call_abandon(c); /* it has its answer, and is curl's no more */
     c->result = result;
     c->http = 0;
     if (result == CURLE_OK)
@@ -187,16 +223,9 @@ static const struct json_token *get_string(const struct json_doc *doc, uint32_t 
     return t != NULL && t->type == JSON_STRING ? t : NULL;
 }
 
-static void put_part(struct buf *out, const char *before, const struct json_token *t)
-{
-    if (t == NULL || t->len == 0)
-        return;
-    buf_puts(out, before);
-    buf_put(out, t->str, t->len);
-}
-
-/* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (field /priority) */
-void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
+/* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
+static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool has_options,
+                        struct buf *out)
 {
     static const char urn[] = "urn:triage:";
     int64_t status;
@@ -211,13 +240,23 @@ void problem_print(const struct json_doc *doc, uint32_t at, long http, struct bu
         buf_putc(out, ' ');
         buf_put(out, type->str + skip, type->len - skip);
     }
-    put_part(out, ": ", get_string(doc, at, "title"));
-    put_part(out, ": ", get_string(doc, at, "detail"));
     const struct json_token *field = get_string(doc, at, "field");
-    if (field != NULL) {
-        put_part(out, " (field ", field);
-        buf_putc(out, ')');
+    const char *option = field && has_options ? words_option(field->str, field->len) : NULL;
+    static const char *const parts[] = {"title", "detail"};
+    for (size_t i = 0; i < 2; i++) {
+        const struct json_token *text = get_string(doc, at, parts[i]);
+        if (text == NULL || text->len == 0)
+            continue;
+        buf_puts(out, ": ");
+        words_put(out, text->str, text->len, option);
     }
+    if (field != NULL)
+        words_put_place(out, field->str, field->len, option);
+}
+
+void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
+{
+    problem_put(doc, at, http, false, out);
 }
 
 bool call_is(const struct call *c, const char *problem_name)
@@ -227,16 +266,39 @@ bool call_is(const struct call *c, const char *problem_name)
     return c->is_json && json_is(json_get(&c->doc, 0, "type"), urn);
 }
 
+/* curl's own words; for a socket in the file system the system's, as curl would name a port. */
+static const char *failure(const struct call *c)
+{
+    long system_error = 0;
+    curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &system_error);
+    if (c->result == CURLE_COULDNT_CONNECT && system_error && strncmp(c->server, "unix:", 5) == 0)
+        return strerror((int)system_error);
+    return c->curl_error[0] ? c->curl_error : curl_easy_strerror(c->result);
+}
+
+/* The way out, where an option of ours is it. */
+static const char *remedy(const struct call *c)
+{
+    long verified = 0;
+    curl_easy_getinfo(c->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
+    if (c->result == CURLE_PEER_FAILED_VERIFICATION && verified != 0)
+        return "; --cacert FILE names an authority to trust";
+    if (c->result == CURLE_SSL_CERTPROBLEM)
+        return "; --cert FILE and --key FILE belong together";
+    if (c->result == CURLE_SSL_CONNECT_ERROR && strstr(c->curl_error, "wrong version number"))
+        return "; a port without TLS wants http://";
+    return "";
+}
+
 int call_complain(const struct call *c)
 {
     if (c->http == 0) {
-        const char *why = c->curl_error[0] ? c->curl_error : curl_easy_strerror(c->result);
-        cli_complain("%s does not answer: %s", c->server, why);
+        cli_complain("%s does not answer: %s%s", c->server, failure(c), remedy(c));
         return CLI_UNREACHED;
     }
     struct buf text = {0};
     if (c->is_json)
-        problem_print(&c->doc, 0, c->http, &text);
+        problem_put(&c->doc, 0, c->http, c->has_options, &text);
     else
         buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
                    c->server);

@@ -6,7 +6,7 @@
  *     int status = call_run(&c, "GET", NULL);
  *
  * call_run() waits and complains by itself. The worker, which has many calls
- * under way, uses call_arm() with a curl multi handle and call_finish() instead. */
+ * under way, uses call_arm() and call_send(), and call_finish() when curl says that it is over. */
 #ifndef TRIAGE_CLI_CLIENT_H
 #define TRIAGE_CLI_CLIENT_H
 
@@ -23,7 +23,11 @@ struct call {
     struct buf url;
     struct buf body;    /* what is sent; the caller fills it */
     long wait_seconds;  /* how long the server may stay silent by agreement */
+    int64_t limit_ms;   /* how long the whole call may take; 0: no limit but that of silence */
+    CURLM *multi;       /* where it is under way; NULL when it is not, or is performed alone */
     const char *server; /* borrowed, for complaints */
+    bool has_options;   /* its fields come from options: complaints name those */
+    size_t base_len;    /* of the url: scheme and host, and a path before ours */
 
     /* The answer. */
     CURLcode result;
@@ -48,6 +52,8 @@ void call_header(struct call *c, const char *name, const char *value);
 
 /* Ready to be performed. `type` is the body's media type, NULL when there is no body. */
 void call_arm(struct call *c, const char *method, const char *type);
+void call_send(struct call *c, CURLM *multi); /* sets it under way; it may not be so already */
+void call_abandon(struct call *c); /* hangs up without an answer; fine when it is not under way */
 void call_finish(struct call *c, CURLcode result);
 
 /* Sends and waits. CLI_DONE for 2xx; else complains and returns the exit status. */
@@ -58,7 +64,8 @@ bool call_succeeded(const struct call *c); /* 2xx */
 bool call_is(const struct call *c, const char *problem_name);
 int call_complain(const struct call *c); /* of a failed call; returns the exit status */
 
-/* The problem document at a token, as in one result of a batch. */
+/* The problem document at a token, as in one result of a batch, in the words of the command line.
+ */
 void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out);
 
 #endif

@@ -5,14 +5,13 @@
 #include "cli/payload.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 struct claim_options {
     int64_t max, wait_ms, visibility_ms;
     const char *min_priority;
-    bool ack;
+    bool ack, raw, fail_empty;
 };
 
 static void claim_body(const struct claim_options *o, struct buf *json)
@@ -31,32 +30,49 @@ static void claim_body(const struct claim_options *o, struct buf *json)
     buf_putc(json, '}');
 }
 
-static void print_field(const struct json_doc *doc, uint32_t message, const char *name)
+static void put_field(struct buf *line, const struct json_token *t)
 {
-    const struct json_token *t = json_get(doc, message, name);
     if (t != NULL && t->type == JSON_STRING)
-        printf("%.*s\t", (int)t->len, t->str);
+        out_escape(line, t->str, t->len, true);
     else
-        printf("%.*s\t", t ? (int)t->raw_len : 1, t ? t->raw : "-");
+        buf_put(line, t ? t->raw : "-", t ? t->raw_len : 1);
+    buf_putc(line, '\t');
 }
 
-/* Bytes go to a file or a pipe as they are, but not to a terminal. */
-static void print_message(const struct json_doc *doc, uint32_t message)
+/* One message is one line, whatever is in it: a payload could pretend to be the next message
+ * otherwise. With --raw it comes as it is, but never to a terminal. */
+static void put_payload(struct buf *line, const struct json_doc *doc, uint32_t message, bool raw)
 {
-    static const char *const fields[] = {"message_id", "priority", "attempt", "receipt_handle"};
-    for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++)
-        print_field(doc, message, fields[i]);
     const struct json_token *bytes = json_get(doc, message, "payload_base64");
-    if (bytes != NULL && isatty(STDOUT_FILENO)) {
-        printf("base64:%.*s\n", (int)bytes->len, bytes->str);
+    if (bytes != NULL && !raw) {
+        buf_printf(line, "base64:%.*s", (int)bytes->len, bytes->str);
         return;
     }
     struct buf payload = {0};
     payload_get(doc, message, &payload);
-    fwrite(payload.data, 1, payload.len, stdout);
-    if (payload.len == 0 || payload.data[payload.len - 1] != '\n')
-        putchar('\n');
+    if (raw)
+        buf_put(line, payload.data, payload.len);
+    else
+        out_escape(line, payload.data, payload.len, true);
     buf_fini(&payload);
+}
+
+static void print_message(const struct json_doc *doc, uint32_t message, bool raw)
+{
+    struct buf line = {0};
+    put_field(&line, json_get(doc, message, "message_id"));
+    struct buf level = {0};
+    out_level(&level, json_get(doc, message, "priority"), json_get(doc, message, "level"));
+    out_escape(&line, level.data, level.len, true);
+    buf_fini(&level);
+    buf_putc(&line, '\t');
+    put_field(&line, json_get(doc, message, "attempt"));
+    put_field(&line, json_get(doc, message, "receipt_handle"));
+    put_payload(&line, doc, message, raw);
+    if (!raw || line.data[line.len - 1] != '\n')
+        buf_putc(&line, '\n');
+    fwrite(line.data, 1, line.len, stdout);
+    buf_fini(&line);
 }
 
 static void put_receipts(struct buf *json, const struct json_doc *doc, uint32_t messages)
@@ -78,14 +94,13 @@ static void put_receipts(struct buf *json, const struct json_doc *doc, uint32_t 
 static int ack_results(const struct call *c)
 {
     int status = CLI_DONE;
-    const struct json_token *results = json_get(&c->doc, 0, "results");
-    uint32_t at = results ? (uint32_t)(results - c->doc.tokens) : 0;
+    uint32_t at = json_array(&c->doc, 0, "results");
     for (uint32_t i = at ? json_first(&c->doc, at) : 0; i; i = json_next(&c->doc, at, i)) {
         const struct json_token *error = json_get(&c->doc, i, "error");
         if (error == NULL || error->type != JSON_OBJECT)
             continue;
         struct buf text = {0};
-        problem_print(&c->doc, (uint32_t)(error - c->doc.tokens), c->http, &text);
+        problem_print(&c->doc, json_index(&c->doc, error), c->http, &text);
         cli_complain("%s", buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;
@@ -118,23 +133,24 @@ static int claim(const struct claim_options *o, const char *queue, const struct 
     struct call c;
     call_init(&c);
     call_begin(&c, cli);
+    c.has_options = true;
     call_path(&c, "/v1/queues/%s/messages/claim", queue);
     claim_body(o, &c.body);
     c.wait_seconds = o->wait_ms == ARG_UNSET ? 0 : (long)(o->wait_ms / 1000);
     int status = call_run(&c, "POST", TYPE_JSON);
-    const struct json_token *messages = NULL;
-    if (status == CLI_DONE && c.is_json)
-        messages = json_get(&c.doc, 0, "messages");
+    uint32_t at = status == CLI_DONE && c.is_json ? json_array(&c.doc, 0, "messages") : 0;
     if (status == CLI_DONE && cli->json)
         out_document(&c.answer);
-    if (messages != NULL) {
-        uint32_t at = (uint32_t)(messages - c.doc.tokens);
+    if (at) {
+        bool raw = o->raw && !isatty(STDOUT_FILENO);
         for (uint32_t i = json_first(&c.doc, at); i && !cli->json; i = json_next(&c.doc, at, i))
-            print_message(&c.doc, i);
-        if (messages->count == 0)
+            print_message(&c.doc, i, raw);
+        if (c.doc.tokens[at].count == 0) {
             cli_complain("nothing to claim in %s", queue);
-        else if (o->ack)
+            status = o->fail_empty ? CLI_EMPTY : CLI_DONE;
+        } else if (o->ack) {
             status = ack_all(cli, queue, &c.doc, at);
+        }
     }
     call_fini(&c);
     return status;
@@ -149,16 +165,23 @@ int cmd_claim(int argc, char **argv, const struct cli *cli)
         {"min-priority", 0, ARG_TEXT, &o.min_priority, "P", "this level and more urgent ones"},
         {"visibility", 0, ARG_DURATION, &o.visibility_ms, "30s", "how long the claim holds"},
         {"ack", 0, ARG_FLAG, &o.ack, NULL, "ack at once, after printing"},
+        {"raw", 0, ARG_FLAG, &o.raw, NULL, "payloads byte for byte, into a file or a pipe"},
+        {"fail-empty", 0, ARG_FLAG, &o.fail_empty, NULL, "nothing there: exit status 4"},
         {0},
     };
     const struct arg_spec spec = {
         "claim QUEUE [options]",
-        "Takes the most urgent messages. Prints one line for each, with tabs between: id,\n"
-        "priority, attempt, receipt, payload. Nothing there: a word on standard error, exit\n"
-        "status 0. A payload with several lines takes several lines: use --json for those.",
+        "Takes the most urgent messages, most urgent first. Prints one line for each, with tabs\n"
+        "between: id, level, attempt, receipt, payload. A level is its name with its number, as "
+        "in\n"
+        "HIGH (1). Control characters of a payload are spelled out (a newline is \\n), bytes that\n"
+        "are no text are base64:...; --raw and --json give them as they are. Nothing there: a "
+        "word\n"
+        "on standard error and exit status 0, or 4 with --fail-empty.",
         "  triage claim mail\n"
         "  triage claim mail --max 10 --wait 20s --min-priority 7\n"
-        "  triage claim mail --wait 20s | while IFS=$'\\t' read -r id prio attempt receipt body; "
+        "  while line=$(triage claim mail --fail-empty); do handle \"$line\"; done\n"
+        "  triage claim mail --wait 20s | while IFS=$'\\t' read -r id level attempt receipt body; "
         "do\n"
         "      deliver \"$body\" && triage ack mail \"$id\" \"$receipt\"; done\n",
         options,

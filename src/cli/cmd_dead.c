@@ -2,11 +2,9 @@
 #include "cli/args.h"
 #include "cli/client.h"
 #include "cli/list.h"
+#include "cli/message.h"
 #include "cli/out.h"
 #include "cli/payload.h"
-#include "cli/simple.h"
-
-#include <stdio.h>
 
 static int dead_list(int argc, char **argv, const struct cli *cli)
 {
@@ -23,8 +21,8 @@ static int dead_list(int argc, char **argv, const struct cli *cli)
                                   options,
                                   1,
                                   1};
-    static const char *const columns[] = {"message_id", "priority", "attempts",
-                                          "died_at",    "reason",   NULL};
+    static const char *const columns[] = {"message_id", "level",  "attempts",
+                                          "died_at",    "reason", NULL};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
@@ -34,13 +32,23 @@ static int dead_list(int argc, char **argv, const struct cli *cli)
 
 static int dead_show(int argc, char **argv, const struct cli *cli)
 {
-    const struct arg_spec spec = {"dead show QUEUE ID",
-                                  "Everything about one dead letter, with its payload.",
-                                  "  triage dead show mail msg_01\n",
-                                  NULL,
+    bool payload = false;
+    const struct arg_option options[] = {
+        {"payload", 0, ARG_FLAG, &payload, NULL, "only the payload, byte for byte"},
+        {0},
+    };
+    const struct arg_spec spec = {"dead show QUEUE ID [--payload]",
+                                  "Everything about one dead letter, the payload at the end.",
+                                  "  triage dead show mail msg_01\n"
+                                  "  triage dead show mail msg_01 --payload | jq .\n",
+                                  options,
                                   2,
                                   2};
-    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s/dead/%s");
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status != ARGS_GO)
+        return status;
+    return message_show(cli, "/v1/queues/%s/dead/%s", &ops, payload);
 }
 
 static void put_number(struct buf *json, const char *name, int64_t value)
@@ -75,7 +83,9 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
     };
     const struct arg_spec spec = {
         "dead redrive QUEUE [ID ...] [--max N] [--per-second N] [--priority P]",
-        "Makes dead letters ready again, their attempts counted from 0: the named ones, or all.",
+        "Makes dead letters ready again, their attempts counted from 0: the named ones; without "
+        "an\n"
+        "ID all of the queue, or --max of them, and without asking.",
         "  triage dead redrive mail --max 100 --per-second 10\n"
         "  triage dead redrive mail msg_01 msg_02 --priority 9\n",
         options,
@@ -88,6 +98,7 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
     struct call c;
     call_init(&c);
     call_begin(&c, cli);
+    c.has_options = true;
     call_path(&c, "/v1/queues/%s/dead/redrive", ops.items[0]);
     buf_putc(&c.body, '{');
     put_ids(&c.body, &ops);
@@ -111,22 +122,24 @@ static int dead_purge(int argc, char **argv, const struct cli *cli)
         {"force", 0, ARG_FLAG, &yes, NULL, "the same"},
         {0},
     };
-    const struct arg_spec spec = {"dead purge QUEUE [ID ...] [--yes]",
-                                  "Drops dead letters for good: the named ones, or all.",
-                                  "  triage dead purge mail --yes\n"
-                                  "  triage dead purge mail msg_01\n",
-                                  options,
-                                  1,
-                                  -1};
+    const struct arg_spec spec = {
+        "dead purge QUEUE [ID ...] [--yes]",
+        "Drops dead letters for good: the named ones, or all. Asks first; "
+        "without a\nterminal it needs --yes.",
+        "  triage dead purge mail --yes\n"
+        "  triage dead purge mail msg_01 --yes\n",
+        options,
+        1,
+        -1};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
     bool all = ops.count == 1;
-    if (!yes &&
-        !cli_confirm(all ? "Drop all dead letters of %s?" : "Drop these dead letters of %s?",
-                     ops.items[0]))
-        return CLI_REFUSED;
+    status = cli_confirm(
+        yes, all ? "Drop all dead letters of %s?" : "Drop these dead letters of %s?", ops.items[0]);
+    if (status != CLI_DONE)
+        return status;
     struct call c;
     call_init(&c);
     status = CLI_DONE;
@@ -144,6 +157,7 @@ static int dead_purge(int argc, char **argv, const struct cli *cli)
 static const struct cli_verb dead_verbs[] = {
     {"list", "with the reasons", dead_list},
     {"show", "one of them, with its payload", dead_show},
+    {"edit", "change its payload, and make it ready again", cmd_dead_edit},
     {"redrive", "make them ready again", dead_redrive},
     {"purge", "drop them for good", dead_purge},
     {NULL, NULL, NULL},

@@ -1,6 +1,7 @@
 /* export: a whole queue as NDJSON, its configuration and every message in it. */
 #include "cli/args.h"
 #include "cli/client.h"
+#include "cli/out.h"
 #include "cli/payload.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
@@ -27,8 +28,7 @@ static int export_write(struct export *ex)
 {
     ex->bytes += (int64_t)ex->lines.len;
     progress_update(&ex->progress, ex->bytes, ex->messages);
-    size_t written = ex->lines.len ? fwrite(ex->lines.data, 1, ex->lines.len, ex->to) : 0;
-    bool ok = written == ex->lines.len;
+    bool ok = out_text(ex->to, ex->lines.data, ex->lines.len);
     buf_clear(&ex->lines);
     if (ok)
         return CLI_DONE;
@@ -51,6 +51,43 @@ static int export_head(struct export *ex)
     transfer_configuration(&ex->lines, &c->doc, 0, without);
     buf_puts(&ex->lines, "}\n");
     return export_write(ex);
+}
+
+/* A schedule that the list has and that is gone by now is left out. */
+static int export_schedule(struct export *ex, const char *name)
+{
+    struct call *c = &ex->call;
+    call_begin(c, ex->cli);
+    call_path(c, "/v1/queues/%s/schedules/%s", ex->queue, name);
+    call_try(c, "GET", NULL);
+    if (!call_succeeded(c))
+        return call_is(c, "schedule-not-found") ? CLI_DONE : call_complain(c);
+    buf_putc(&ex->lines, '{');
+    member_put_text(&ex->lines, TRANSFER_SCHEDULE, name);
+    member_put(&ex->lines, TRANSFER_DEFINITION);
+    transfer_schedule(&ex->lines, &c->doc, true);
+    buf_puts(&ex->lines, "}\n");
+    return export_write(ex);
+}
+
+static int export_schedules(struct export *ex)
+{
+    struct call *c = &ex->call;
+    struct buf names = {0}; /* each with a NUL behind it */
+    call_begin(c, ex->cli);
+    call_path(c, "/v1/queues/%s/schedules", ex->queue);
+    call_query(c, "limit", "1000"); /* no queue has more */
+    int status = call_run(c, "GET", NULL);
+    uint32_t array = status == CLI_DONE && c->is_json ? json_array(&c->doc, 0, "schedules") : 0;
+    for (uint32_t i = array ? json_first(&c->doc, array) : 0; i; i = json_next(&c->doc, array, i)) {
+        const struct json_token *name = json_get(&c->doc, i, "name");
+        buf_put(&names, name ? name->str : "", name ? name->len : 0);
+        buf_putc(&names, '\0');
+    }
+    for (size_t at = 0; status == CLI_DONE && at < names.len; at += strlen(names.data + at) + 1)
+        status = export_schedule(ex, names.data + at);
+    buf_fini(&names);
+    return status;
 }
 
 static int export_foot(struct export *ex)
@@ -87,6 +124,8 @@ static int export_run(const struct cli *cli, const char *queue, bool dead, FILE 
     call_init(&ex.call);
     progress_init(&ex.progress, !isatty(fileno(to)), 0);
     int status = dead ? CLI_DONE : export_head(&ex);
+    if (status == CLI_DONE && !dead)
+        status = export_schedules(&ex);
     while (status == CLI_DONE) {
         status = export_page(&ex);
         if (ex.after.len == 0)
@@ -112,7 +151,8 @@ int cmd_export(int argc, char **argv, const struct cli *cli)
     };
     const struct arg_spec spec = {
         "export QUEUE [--dead] [--output PATH]",
-        "Writes a queue as NDJSON, for import: its configuration, then every message that is\n"
+        "Writes a queue as NDJSON, for import: its configuration, its schedules, every message "
+        "that is\n"
         "scheduled, ready, leased or dead, with its payload, priority, times, attempts, dedup key\n"
         "and reason, then how many these were. Claims nothing. Pause the queue first and wait\n"
         "until nothing is in flight, or what is worked on meanwhile may be done twice.",

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/args.h"
 #include "cli/client.h"
+#include "cli/import_levels.h"
 #include "cli/payload.h"
 #include "cli/progress.h"
 #include "cli/transfer.h"
@@ -36,7 +37,7 @@ struct line {
 struct import {
     const struct cli *cli;
     const char *queue;
-    bool configure;
+    bool configure; /* asked for, or the queue was made here */
     FILE *file;
     struct call call;
     struct json_doc doc;
@@ -46,6 +47,9 @@ struct import {
     int64_t exported;         /* how many the file says it has; -1: it does not */
     struct line *lines;
     size_t line_count, line_cap;
+    struct buf schedules;   /* lines of the file, each with a line break */
+    int64_t exported_lines; /* of those, that an export wrote */
+    struct import_levels levels;
     /* The batch. */
     struct buf batch;
     struct line sent[ENQUEUE_BATCH_MAX];
@@ -95,6 +99,16 @@ static bool is_foot(struct import *im)
     return t != NULL && im->doc.tokens[0].count == 1 && json_i64(t, &im->exported);
 }
 
+static bool is_schedule(struct import *im, size_t len)
+{
+    const struct json_token *t = json_get(&im->doc, 0, TRANSFER_DEFINITION);
+    if (t == NULL || t->type != JSON_OBJECT || json_get(&im->doc, 0, TRANSFER_SCHEDULE) == NULL)
+        return false;
+    buf_put(&im->schedules, im->text, len);
+    buf_putc(&im->schedules, '\n');
+    return true;
+}
+
 /* A line with a message id comes from an export; any other is for the server to judge. */
 static void look_at(struct import *im, size_t len, int64_t offset, int64_t number)
 {
@@ -108,13 +122,16 @@ static void look_at(struct import *im, size_t len, int64_t offset, int64_t numbe
         import_fail(im, number, im->doc.error);
         return;
     }
-    if (is_head(im, number) || is_foot(im))
+    if (is_head(im, number) || is_foot(im) || is_schedule(im, len))
         return;
     const struct json_token *t = json_get(&im->doc, 0, "message_id");
     struct message_id id = {0};
     if (t != NULL && t->type == JSON_STRING)
         message_id_parse(t->str, t->len, &id);
     line_add(im, t ? id.seq : ENQUEUED_HERE, offset, number);
+    im->exported_lines += t != NULL;
+    if (t)
+        import_levels_note(&im->levels, &im->doc);
 }
 
 static int by_arrival(const void *a, const void *b)
@@ -144,8 +161,8 @@ static int import_look(struct import *im)
     int64_t have = (int64_t)im->line_count + im->failed;
     if (im->configuration.len > 0 && im->exported != have) {
         cli_complain("the export did not come to its end, or lines are missing: it has %" PRId64
-                     " messages; nothing was stored",
-                     have);
+                     " message%s; nothing was stored",
+                     have, have == 1 ? "" : "s");
         return CLI_USAGE;
     }
     if (im->line_count > 0)
@@ -155,43 +172,67 @@ static int import_look(struct import *im)
 
 /* The configuration */
 
+/* Parsed into im->doc; false when the file has none. */
+static bool configuration_read(struct import *im)
+{
+    return im->configuration.len > 0 &&
+           json_parse(&im->doc, im->configuration.data, im->configuration.len, 4096);
+}
+
 static bool same_configuration(struct import *im)
 {
     static const char *const without[] = {"name", "paused", NULL};
     struct buf here = {0}, there = {0};
     transfer_configuration(&here, &im->call.doc, 0, without);
-    bool same = json_parse(&im->doc, im->configuration.data, im->configuration.len, 4096);
-    if (same)
-        transfer_configuration(&there, &im->doc, 0, without);
-    same = same && here.len == there.len && memcmp(here.data, there.data, here.len) == 0;
+    transfer_configuration(&there, &im->doc, 0, without);
+    bool same = here.len == there.len && memcmp(here.data, there.data, here.len) == 0;
     buf_fini(&here);
     buf_fini(&there);
     return same;
 }
 
-/* A queue that is missing is made as it was; one that is there stays as it is, unless asked. */
+/* Levels that the queue has and the file has not go when no message stands in them: producers may
+ * have begun to fill it. */
+static int configuration_put(struct import *im)
+{
+    struct call *c = &im->call;
+    bool any = im->doc.tokens[0].count > 0;
+    call_begin(c, im->cli);
+    call_path(c, "/v1/queues/%s", im->queue);
+    buf_puts(&c->body, any ? "{\"drop_levels\":\"empty\"," : "{\"drop_levels\":\"empty\"}");
+    if (any)
+        buf_put(&c->body, im->configuration.data + 1, im->configuration.len - 1);
+    int status = call_run(c, "PUT", TYPE_JSON);
+    if (status == CLI_DONE)
+        import_levels_tell_stayed(im->queue, &im->doc, &c->doc);
+    return status;
+}
+
+/* A queue that is missing is made as it was; one that is there stays as it is, unless asked. Then
+ * each level of the file has its level in the queue, or nothing is stored. */
 static int import_configure(struct import *im)
 {
     struct call *c = &im->call;
-    if (im->configuration.len == 0)
-        return CLI_DONE;
+    bool has = configuration_read(im);
+    int status = CLI_DONE;
+    if (!has && im->exported_lines == 0 && im->schedules.len == 0)
+        return import_levels_settle(&im->levels, im->queue, NULL, NULL);
     call_begin(c, im->cli);
     call_path(c, "/v1/queues/%s", im->queue);
     call_try(c, "GET", NULL);
-    if (!call_succeeded(c) && !call_is(c, "queue-not-found"))
+    bool there = call_succeeded(c);
+    if (!there && (!call_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
         return call_complain(c);
-    if (call_succeeded(c) && same_configuration(im))
-        return CLI_DONE;
-    if (call_succeeded(c) && !im->configure) {
+    im->configure |= !there;
+    if (has && (!there || (im->configure && !same_configuration(im))))
+        status = configuration_put(im);
+    else if (has && !same_configuration(im))
         cli_complain("queue %s is there with another configuration, which it keeps; --configure "
                      "gives it that of the file",
                      im->queue);
-        return CLI_DONE;
-    }
-    call_begin(c, im->cli);
-    call_path(c, "/v1/queues/%s", im->queue);
-    buf_put(&c->body, im->configuration.data, im->configuration.len);
-    return call_run(c, "PUT", TYPE_JSON);
+    if (status != CLI_DONE)
+        return status;
+    return import_levels_settle(&im->levels, im->queue, has ? &im->doc : NULL, &c->doc);
 }
 
 /* Sending */
@@ -214,7 +255,7 @@ static void import_result(struct import *im, const struct json_doc *doc, uint32_
         return;
     }
     struct buf text = {0};
-    problem_print(doc, (uint32_t)(error - doc->tokens), im->call.http, &text);
+    problem_print(doc, json_index(doc, error), im->call.http, &text);
     import_fail(im, line, buf_cstr(&text));
     buf_fini(&text);
 }
@@ -239,18 +280,19 @@ static int import_send(struct import *im)
               im->sent[0].seq == ENQUEUED_HERE ? "/v1/queues/%s/messages/batch"
                                                : "/v1/queues/%s/messages/import",
               im->queue);
+    if (im->sent[0].seq != ENQUEUED_HERE)
+        import_levels_query(&im->levels, c);
     buf_put(&c->body, im->batch.data, im->batch.len);
     int status = call_run(c, "POST", TYPE_NDJSON);
     if (status != CLI_DONE) {
         tell_stopped(im);
         return status;
     }
-    const struct json_token *results = c->is_json ? json_get(&c->doc, 0, "results") : NULL;
-    if (results == NULL || results->count != im->batch_count) {
+    uint32_t array = c->is_json ? json_array(&c->doc, 0, "results") : 0;
+    if (!array || c->doc.tokens[array].count != im->batch_count) {
         cli_complain("stopped: the server's answer does not match the batch");
         return CLI_REFUSED;
     }
-    uint32_t array = (uint32_t)(results - c->doc.tokens);
     size_t n = 0;
     for (uint32_t i = json_first(&c->doc, array); i; i = json_next(&c->doc, array, i))
         import_result(im, &c->doc, i, im->sent[n++].number);
@@ -285,6 +327,50 @@ static int import_line(struct import *im, const struct line *line)
     return CLI_DONE;
 }
 
+/* Schedules come last: what they put is behind what was there. */
+static int import_schedule(struct import *im, const char *line, size_t len)
+{
+    struct call *c = &im->call;
+    struct buf name = {0};
+    const struct json_token *t = NULL, *definition = NULL;
+    if (json_parse(&im->doc, line, len, LINE_TOKENS_MAX)) {
+        t = json_get(&im->doc, 0, TRANSFER_SCHEDULE);
+        definition = json_get(&im->doc, 0, TRANSFER_DEFINITION);
+    }
+    if (t == NULL || definition == NULL)
+        return CLI_DONE;
+    buf_put(&name, t->str, t->len);
+    call_begin(c, im->cli);
+    call_path(c, "/v1/queues/%s/schedules/%s", im->queue, buf_cstr(&name));
+    buf_put(&c->body, definition->raw, definition->raw_len);
+    int status = call_run(c, "PUT", TYPE_JSON);
+    buf_fini(&name);
+    return status;
+}
+
+/* Those of a queue that was there are somebody's, and so is that it has none: they stay so, unless
+ * asked. */
+static int import_schedules(struct import *im)
+{
+    int status = CLI_DONE;
+    int64_t left = 0;
+    for (size_t at = 0; status == CLI_DONE && at < im->schedules.len;) {
+        const char *line = im->schedules.data + at;
+        size_t len = (size_t)((const char *)memchr(line, '\n', im->schedules.len - at) - line);
+        if (im->configure)
+            status = import_schedule(im, line, len);
+        else
+            left++;
+        at += len + 1;
+    }
+    if (left > 0) {
+        progress_wipe(&im->progress);
+        cli_complain("%" PRId64 " schedule%s of the file %s not set; --configure sets %s", left,
+                     left == 1 ? "" : "s", left == 1 ? "was" : "were", left == 1 ? "it" : "them");
+    }
+    return status;
+}
+
 static int import_file(struct import *im)
 {
     int status = import_look(im);
@@ -293,7 +379,9 @@ static int import_file(struct import *im)
     progress_init(&im->progress, true, (int64_t)ftello(im->file));
     for (size_t i = 0; status == CLI_DONE && i < im->line_count; i++)
         status = import_line(im, &im->lines[i]);
-    return status == CLI_DONE ? import_send(im) : status;
+    if (status == CLI_DONE)
+        status = import_send(im);
+    return status == CLI_DONE ? import_schedules(im) : status;
 }
 
 static void import_report(const struct import *im)
@@ -314,9 +402,11 @@ static void import_report(const struct import *im)
     putchar('\n');
 }
 
-static int import_run(const struct cli *cli, const char *queue, bool configure, FILE *file)
+static int import_run(const struct cli *cli, const char *queue, bool configure,
+                      struct arg_list maps, FILE *file)
 {
     struct import *im = mem_zalloc(sizeof(*im));
+    im->levels.maps = maps;
     im->cli = cli;
     im->queue = queue;
     im->configure = configure;
@@ -326,6 +416,8 @@ static int import_run(const struct cli *cli, const char *queue, bool configure, 
     json_init(&im->doc);
     int status = import_file(im);
     progress_wipe(&im->progress);
+    if (status == CLI_REFUSED && call_is(&im->call, "forbidden") && im->exported_lines > 0)
+        cli_complain("what an export wrote is imported with the role admin");
     import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
@@ -333,6 +425,7 @@ static int import_run(const struct cli *cli, const char *queue, bool configure, 
     json_fini(&im->doc);
     buf_fini(&im->configuration);
     buf_fini(&im->batch);
+    buf_fini(&im->schedules);
     free(im->lines);
     free(im->text);
     free(im);
@@ -361,27 +454,39 @@ static FILE *seekable(FILE *file)
 int cmd_import(int argc, char **argv, const struct cli *cli)
 {
     bool configure = false;
+    struct arg_list maps = {0};
     const struct arg_option options[] = {
+        {"map", 0, ARG_LIST, &maps, "LOW=3",
+         "messages of the file's level LOW go to the queue's level 3; may be repeated"},
         {"configure", 0, ARG_FLAG, &configure, NULL,
-         "give a queue that is there already the configuration of the file"},
+         "give a queue that is there already the configuration and the schedules of the file; "
+         "levels that it has and the file has not go when they are empty"},
         {0},
     };
     const struct arg_spec spec = {
-        "import QUEUE FILE.ndjson|- [--configure]",
+        "import QUEUE FILE.ndjson|- [--map FROM=TO ...] [--configure]",
         "Stores every line of a file, a thousand at a time. Lines that export wrote come back as\n"
         "they were, dead letters included, in their order of arrival; a queue that is missing is\n"
-        "made with the configuration of the file. Other lines are what enqueue takes in the HTTP\n"
-        "API. Lines that are refused are reported by number, the others are stored. An import of\n"
-        "an export can be repeated for 7 days: what is there already is not stored again.",
+        "made with the configuration and the schedules of the file; one that is there keeps its "
+        "own,\n"
+        "unless --configure is given. Levels go by their names: where the queue has other ones,\n"
+        "nothing is stored until --map or --configure says what is to become of them.\n"
+        "Other lines are what enqueue takes in the HTTP API. Lines that are refused are reported\n"
+        "by number, the others are stored. An import of an export can be repeated for 7 days:\n"
+        "what is there already is not stored again.\n"
+        "With tokens, lines of an export need the role admin, other lines the role produce.",
         "  triage import mail mail.ndjson\n"
+        "  triage import mail mail.ndjson --map LOW=3 --map BACKGROUND=0\n"
         "  triage export mail | triage --server http://other:7420 import mail -\n",
         options,
         2,
         2};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
-    if (status != ARGS_GO)
+    if (status != ARGS_GO) {
+        free(maps.items);
         return status;
+    }
     bool from_stdin = strcmp(ops.items[1], "-") == 0;
     FILE *given = from_stdin ? stdin : fopen(ops.items[1], "re");
     FILE *file = given ? seekable(given) : NULL;
@@ -389,11 +494,12 @@ int cmd_import(int argc, char **argv, const struct cli *cli)
         cli_complain("%s: %s", ops.items[1], strerror(errno));
         status = CLI_USAGE;
     } else {
-        status = import_run(cli, ops.items[0], configure, file);
+        status = import_run(cli, ops.items[0], configure, maps, file);
     }
     if (file != NULL && file != given)
         fclose(file);
     if (given != NULL && !from_stdin)
         fclose(given);
+    free(maps.items);
     return status;
 }

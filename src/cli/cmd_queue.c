@@ -1,16 +1,16 @@
 /* The commands about whole queues: queues, stats, and the verbs of queue. */
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/suggest.h"
 #include "cli/args.h"
 #include "cli/client.h"
-#include "cli/jsontree.h"
 #include "cli/list.h"
 #include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/setting.h"
 #include "cli/simple.h"
 
-#include <errno.h>
 #include <stdio.h>
-
-#define CONFIG_TOKENS_MAX 10000
+#include <stdlib.h>
 
 int cmd_stats(int argc, char **argv, const struct cli *cli)
 {
@@ -64,7 +64,8 @@ static int queue_purge(int argc, char **argv, const struct cli *cli)
         {0},
     };
     const struct arg_spec spec = {"queue purge QUEUE [--yes]",
-                                  "Drops every scheduled and ready message of a queue.",
+                                  "Drops every scheduled and ready message of a queue. Asks first; "
+                                  "without a\nterminal it needs --yes.",
                                   "  triage queue purge mail --yes\n",
                                   options,
                                   1,
@@ -73,8 +74,9 @@ static int queue_purge(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    if (!yes && !cli_confirm("Drop all waiting messages of %s?", ops.items[0]))
-        return CLI_REFUSED;
+    status = cli_confirm(yes, "Drop all waiting messages of %s?", ops.items[0]);
+    if (status != CLI_DONE)
+        return status;
     return simple_send(cli, "POST", "/v1/queues/%s/purge", &ops);
 }
 
@@ -83,12 +85,13 @@ static int queue_delete(int argc, char **argv, const struct cli *cli)
     bool yes = false, force = false;
     const struct arg_option options[] = {
         {"yes", 'y', ARG_FLAG, &yes, NULL, "do not ask"},
-        {"force", 0, ARG_FLAG, &force, NULL, "do not ask, and delete its messages with it"},
+        {"force", 0, ARG_FLAG, &force, NULL, "the same, and delete its messages with it"},
         {0},
     };
     const struct arg_spec spec = {"queue delete QUEUE [--yes] [--force]",
-                                  "Deletes a queue. One that holds messages is kept unless --force "
-                                  "is given.",
+                                  "Deletes a queue. One that holds messages or has schedules is "
+                                  "kept unless --force is given.\nAsks first; without a terminal "
+                                  "it needs --yes or --force.",
                                   "  triage queue delete mail --force\n",
                                   options,
                                   1,
@@ -97,68 +100,40 @@ static int queue_delete(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    if (!yes && !force && !cli_confirm("Delete the queue %s?", ops.items[0]))
-        return CLI_REFUSED;
+    status = cli_confirm(yes || force, "Delete the queue %s?", ops.items[0]);
+    if (status != CLI_DONE)
+        return status;
     return simple_send(cli, "DELETE", force ? "/v1/queues/%s?force=true" : "/v1/queues/%s", &ops);
 }
 
-static bool config_file(struct jsontree *config, struct json_doc *doc, const char *path)
+/* After a refusal of level.NAME.FIELD: the level of the queue that was probably meant. */
+static void suggest_level(const struct call *refused, const struct cli *cli, const char *queue)
 {
-    struct buf text = {0};
-    bool fine = payload_read(strcmp(path, "-") == 0 ? NULL : path, &text);
-    if (!fine) {
-        cli_complain("%s: %s", path, strerror(errno));
-    } else if (!json_parse(doc, text.data, text.len, CONFIG_TOKENS_MAX)) {
-        cli_complain("%s: %s", path, doc->error);
-        fine = false;
-    } else if (doc->tokens[0].type != JSON_OBJECT) {
-        cli_complain("%s: not a JSON object", path);
-        fine = false;
+    static const char start[] = "/levels/";
+    const struct json_token *field = json_get(&refused->doc, 0, "field");
+    size_t skip = strlen(start);
+    struct call c;
+    struct suggestion s;
+    if (!field || field->len <= skip || memcmp(field->str, start, skip) != 0)
+        return;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s", queue);
+    call_try(&c, "GET", NULL);
+    const struct json_token *levels = call_succeeded(&c) ? json_get(&c.doc, 0, "levels") : NULL;
+    uint32_t array = levels ? (uint32_t)(levels - c.doc.tokens) : 0;
+    suggest_begin(&s, field->str + skip, field->len - skip);
+    char names[LEVEL_COUNT_MAX][LEVEL_NAME_MAX + 1] = {0};
+    int n = 0;
+    for (uint32_t i = array ? json_first(&c.doc, array) : 0; i && n < LEVEL_COUNT_MAX;
+         i = json_next(&c.doc, array, i)) {
+        const struct json_token *name = json_get(&c.doc, i, "name");
+        if (name && name->type == JSON_STRING && name->len <= LEVEL_NAME_MAX)
+            suggest_offer(&s, memcpy(names[n++], name->str, name->len));
     }
-    if (fine)
-        jsontree_merge(config, doc, 0);
-    buf_fini(&text);
-    return fine;
-}
-
-/* What parses as JSON is JSON, anything else is a string. */
-static bool config_setting(struct jsontree *config, struct json_doc *doc, char *setting)
-{
-    char *equals = strchr(setting, '=');
-    if (equals == NULL || equals == setting) {
-        cli_complain("%s: expected key=value", setting);
-        return false;
-    }
-    const char *value = equals + 1;
-    *equals = '\0';
-    if (json_parse(doc, value, strlen(value), CONFIG_TOKENS_MAX)) {
-        jsontree_set(config, setting, value, strlen(value));
-        return true;
-    }
-    if (!utf8_valid(value, strlen(value))) {
-        cli_complain("%s: not valid UTF-8", setting);
-        return false;
-    }
-    struct buf text = {0};
-    json_put_cstr(&text, value);
-    jsontree_set(config, setting, text.data, text.len);
-    buf_fini(&text);
-    return true;
-}
-
-static bool config_build(const char *file, const struct operands *ops, struct buf *out)
-{
-    struct jsontree config = {0};
-    struct json_doc doc;
-    json_init(&doc);
-    bool fine = file == NULL || config_file(&config, &doc, file);
-    for (int i = 1; fine && i < ops->count; i++)
-        fine = config_setting(&config, &doc, ops->items[i]);
-    if (fine)
-        jsontree_put(&config, out);
-    json_fini(&doc);
-    jsontree_fini(&config);
-    return fine;
+    if (s.best)
+        cli_complain("did you mean the level %s?", s.best);
+    call_fini(&c);
 }
 
 static int queue_set(int argc, char **argv, const struct cli *cli)
@@ -171,8 +146,11 @@ static int queue_set(int argc, char **argv, const struct cli *cli)
     const struct arg_spec spec = {
         "queue set QUEUE [KEY=VALUE ...] [--file config.json]",
         "Creates a queue or changes its configuration; what is not named stays. Members of\n"
-        "members have dots. A value is JSON when it parses as JSON, else a string.",
-        "  triage queue set mail profile=tiers max_attempts=5\n"
+        "members have dots, and level.NAME.FIELD is a field of one level, of a queue that is\n"
+        "there. A value is JSON when it parses as JSON, else a string. `levels` names all levels:\n"
+        "others are dropped with drop_levels=true alone.",
+        "  triage queue set mail profile=tiers max_attempts=8\n"
+        "  triage queue set mail level.CRITICAL.weight=16 level.LOW.age_after_seconds=600\n"
         "  triage queue set mail retry.backoff=exponential retry.base_seconds=2 ttl_seconds=null\n"
         "  triage queue set mail dedup.scope=live levels='[{\"name\": \"fast\"}, {\"name\": "
         "\"slow\"}]'\n"
@@ -188,20 +166,68 @@ static int queue_set(int argc, char **argv, const struct cli *cli)
     call_init(&c);
     call_begin(&c, cli);
     call_path(&c, "/v1/queues/%s", ops.items[0]);
-    status = CLI_USAGE;
-    if (config_build(file, &ops, &c.body))
-        status = call_run(&c, "PUT", TYPE_JSON);
+    const char *method = setting_body(file, &ops, &c.body);
+    status = method ? call_run(&c, method, TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && cli->json)
         out_document(&c.answer);
     else if (status == CLI_DONE)
         printf("%s %s\n", c.http == 201 ? "created" : "changed", ops.items[0]);
+    else if (method && call_is(&c, "unknown-priority"))
+        suggest_level(&c, cli, ops.items[0]);
     call_fini(&c);
     return status;
 }
 
+/* ARGS_GO when there is no such queue. */
+static int check_absent(const struct cli *cli, const char *queue)
+{
+    struct call c;
+    call_init(&c);
+    call_begin(&c, cli);
+    call_path(&c, "/v1/queues/%s", queue);
+    call_try(&c, "GET", NULL);
+    int status = ARGS_GO;
+    if (call_succeeded(&c)) {
+        cli_complain("%s exists already; `triage queue set` changes it", queue);
+        status = CLI_REFUSED;
+    } else if (!call_is(&c, "queue-not-found")) {
+        status = call_complain(&c);
+    }
+    call_fini(&c);
+    return status;
+}
+
+static int queue_create(int argc, char **argv, const struct cli *cli)
+{
+    const char *file = NULL;
+    const struct arg_option options[] = {
+        {"file", 'f', ARG_TEXT, &file, "PATH", "a JSON object; key=value settings go on top"},
+        {0},
+    };
+    const struct arg_spec spec = {
+        "queue create QUEUE [KEY=VALUE ...] [--file config.json]",
+        "Creates a queue, with settings as `queue set` takes them. One that exists is left as it\n"
+        "is, and the exit status is 1. (Where auto_create is on, a first message creates it too.)",
+        "  triage queue create mail profile=tiers\n",
+        options,
+        1,
+        -1};
+    struct operands ops;
+    char **copy = mem_dup(argv, (size_t)argc * sizeof(*argv)); /* parsing rearranges them */
+    int status = args_parse(&spec, argc, copy, &ops);
+    if (status == ARGS_GO)
+        status = check_absent(cli, ops.items[0]);
+    free(copy);
+    return status == ARGS_GO ? queue_set(argc, argv, cli) : status;
+}
+
 static const struct cli_verb queue_verbs[] = {
+    {"list", "the queues with their depths; the same as `triage queues`", cmd_queues},
+    {"create", "make it, with settings", queue_create},
     {"get", "print the configuration", queue_get},
     {"set", "create it or change its configuration", queue_set},
+    {"apply", "give queues the configurations of a file", queue_apply},
+    {"dump", "write the configurations of all queues, for apply", queue_dump},
     {"delete", "delete it", queue_delete},
     {"purge", "drop its scheduled and ready messages", queue_purge},
     {"pause", "hand out nothing until resumed", queue_pause},

@@ -41,8 +41,10 @@ static bool command_exists(const char *name)
 static int check(const struct arg_spec *spec, struct worker_options *o, bool once,
                  const char *timeout, const struct operands *ops)
 {
-    if (ops->after_dashes != 1 || ops->count < 2)
-        return args_refuse(spec, "expected one QUEUE, then -- and a command");
+    if (ops->after_dashes < 1 || ops->count <= ops->after_dashes)
+        return args_refuse(spec, "expected one QUEUE or more, then -- and a command");
+    if (ops->after_dashes > CLAIM_QUEUES_MAX)
+        return args_refuse(spec, "at most %d queues", CLAIM_QUEUES_MAX);
     if (o->jobs < 1 || o->jobs > JOBS_MAX)
         return args_refuse(spec, "--jobs: from 1 to %d", JOBS_MAX);
     if (o->wait_ms > WAIT_SECONDS_MAX * 1000)
@@ -55,9 +57,10 @@ static int check(const struct arg_spec *spec, struct worker_options *o, bool onc
     if (timeout != NULL && !duration_parse_ms(timeout, &o->timeout_ms))
         return args_refuse(spec, "--timeout: \"%s\" is not a duration such as 10m", timeout);
     o->timeout_text = timeout;
-    o->queue = ops->items[0];
-    o->argv = ops->items + 1;
-    o->argv[ops->count - 1] = NULL;
+    o->queues = ops->items;
+    o->queue_count = (size_t)ops->after_dashes;
+    o->argv = ops->items + ops->after_dashes;
+    ops->items[ops->count] = NULL;
     if (once)
         o->messages_max = 1;
     if (o->drain)
@@ -79,29 +82,37 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         {"visibility", 0, ARG_DURATION, &o.visibility_ms, "30s", "lease; extended while it runs"},
         {"wait", 0, ARG_DURATION, &o.wait_ms, "20s", "how long one claim waits for a message"},
         {"min-priority", 0, ARG_TEXT, &o.min_priority, "P", "this level and more urgent ones"},
+        {"in-order", 0, ARG_FLAG, &o.listed, NULL,
+         "of several queues the first that has something, not the most urgent message"},
         {"once", 0, ARG_FLAG, &once, NULL, "one message, then stop"},
         {"max-messages", 0, ARG_INT, &o.messages_max, "N", "N messages, then stop"},
-        {"drain", 0, ARG_FLAG, &o.drain, NULL, "stop when nothing is ready"},
+        {"drain", 0, ARG_FLAG, &o.drain, NULL,
+         "stop when nothing is ready and no command runs; what waits for its retry is left"},
         {"timeout", 0, ARG_TEXT, &timeout, "10m", "end a command that runs longer; nack"},
         {0},
     };
     const struct arg_spec spec = {
-        "work QUEUE [-j N] [options] -- COMMAND [ARG ...]",
+        "work QUEUE... [-j N] [options] -- COMMAND [ARG ...]",
         "Runs COMMAND for every message, the payload on its standard input. Exit status 0 acks;\n"
         "anything else nacks with the exit status and the last line of standard error as the\n"
         "reason. Leases are extended while a command runs; when one is lost, its command is "
         "ended.\n"
+        "\n"
+        "With several queues the most urgent message of all of them is next; TRIAGE_QUEUE says\n"
+        "where it came from.\n"
         "\n"
         "Ctrl-C stops claiming and lets running commands finish; a second one sends them SIGTERM\n"
         "and releases their messages; a third one kills them.\n"
         "\n"
         "The environment has TRIAGE_QUEUE, TRIAGE_MESSAGE_ID, TRIAGE_PRIORITY, TRIAGE_LEVEL,\n"
         "TRIAGE_ATTEMPT, TRIAGE_RECEIPT, TRIAGE_ENQUEUED_AT, TRIAGE_METADATA (JSON),\n"
-        "TRIAGE_META_KEY for metadata with simple names, and TRIAGE_SERVER.",
+        "TRIAGE_META_TENANT and the like for metadata with simple names (trace-id becomes\n"
+        "TRIAGE_META_TRACE_ID), and TRIAGE_SERVER. docs/cli.md has the table.",
         "  triage work mail -- ./send-mail\n"
         "  triage work mail -j 8 --timeout 10m -- sh -c 'curl -sf --data-binary @- $URL'\n"
         "  triage work mail --min-priority 7 --visibility 30s -- ./send-mail --fast\n"
-        "  triage work reports --drain -- ./render\n",
+        "  triage work reports --drain -- ./render\n"
+        "  triage work mail sms push -j 4 -- ./notify\n",
         options,
         1,
         -1};

@@ -6,13 +6,14 @@
 
 #include <ctype.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define KILL_AFTER_MS  10000 /* from SIGTERM to SIGKILL */
 #define BACKOFF_MS_MIN 500
 #define BACKOFF_MS_MAX 10000
 #define LEASE_MS_MIN   300 /* of a queue with a tiny visibility timeout */
+#define EXTEND_MS_MIN  300 /* that an extend may take, however little of the lease is left */
+#define SETTLE_MS_MIN  5000
 #define META_NAME_MAX  64
 
 void job_init(struct job *job)
@@ -27,15 +28,17 @@ void job_fini(struct job *job)
     child_fini(&job->child);
     call_fini(&job->call);
     buf_fini(&job->reason);
+    free(job->queue);
     free(job->id);
     free(job->receipt);
 }
 
 static void job_free(struct job *job)
 {
+    free(job->queue);
     free(job->id);
     free(job->receipt);
-    job->id = job->receipt = NULL;
+    job->queue = job->id = job->receipt = NULL;
     job->state = JOB_FREE;
 }
 
@@ -72,8 +75,8 @@ static void env_meta(struct child_env *env, const struct json_token *t)
     env_token(env, name, t);
 }
 
-static void env_message(struct child_env *env, const struct worker_options *o,
-                        const struct cli *cli, const struct json_doc *doc, uint32_t message)
+static void env_message(struct child_env *env, const char *queue, const struct cli *cli,
+                        const struct json_doc *doc, uint32_t message)
 {
     static const struct {
         const char *name, *member;
@@ -87,7 +90,9 @@ static void env_message(struct child_env *env, const struct worker_options *o,
     };
     child_env_init(env);
     child_env_set(env, "TRIAGE_SERVER", cli->server, strlen(cli->server));
-    child_env_set(env, "TRIAGE_QUEUE", o->queue, strlen(o->queue));
+    if (cli->cacert)
+        child_env_set(env, "TRIAGE_CACERT", cli->cacert, strlen(cli->cacert));
+    child_env_set(env, "TRIAGE_QUEUE", queue, strlen(queue));
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         env_token(env, facts[i].name, json_get(doc, message, facts[i].member));
     const struct json_token *metadata = json_get(doc, message, "metadata");
@@ -95,7 +100,7 @@ static void env_message(struct child_env *env, const struct worker_options *o,
         child_env_set(env, "TRIAGE_METADATA", "{}", 2);
         return;
     }
-    uint32_t at = (uint32_t)(metadata - doc->tokens);
+    uint32_t at = json_index(doc, metadata);
     child_env_set(env, "TRIAGE_METADATA", metadata->raw, metadata->raw_len);
     for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i))
         env_meta(env, &doc->tokens[i]);
@@ -109,8 +114,13 @@ static int64_t lease_of(const struct json_doc *doc, uint32_t message)
     return ms < LEASE_MS_MIN ? LEASE_MS_MIN : ms;
 }
 
+/* An extend that is under way has no purpose any more, and one whose answer was lost would keep the
+ * settling waiting for it. The server bears an extend that comes after the ack. */
 static void job_settle(struct job *job, enum job_request want)
 {
+    call_abandon(&job->call);
+    job->sent = JOB_NOTHING;
+    job->repeated = false;
     job->state = JOB_SETTLING;
     job->want = want;
     job->retry_at_ms = 0;
@@ -122,6 +132,9 @@ bool job_begin(struct job *job, const struct worker_options *o, const struct cli
 {
     struct child_env env;
     struct buf payload = {0};
+    /* Only the answer of a claim over several queues has to say which. */
+    job->queue = o->queue_count > 1 ? dup_member(doc, message, "queue")
+                                    : mem_dup(o->queues[0], strlen(o->queues[0]) + 1);
     job->id = dup_member(doc, message, "message_id");
     job->receipt = dup_member(doc, message, "receipt_handle");
     job->lease_ms = lease_of(doc, message);
@@ -133,7 +146,7 @@ bool job_begin(struct job *job, const struct worker_options *o, const struct cli
     job->state = JOB_RUNNING;
     buf_clear(&job->reason);
     payload_get(doc, message, &payload);
-    env_message(&env, o, cli, doc, message);
+    env_message(&env, job->queue, cli, doc, message);
     int error = child_start(&job->child, o->argv, &env, &payload);
     child_env_fini(&env);
     buf_fini(&payload);
@@ -186,15 +199,24 @@ static void job_ended(struct job *job, const struct worker_options *o, int wait_
     }
 }
 
-static void arm(struct job *job, const struct worker_options *o, const struct cli *cli,
-                enum job_request request, int64_t now_ms)
+/* A third of what is left of the lease, so that a request whose answer is lost can be tried again
+ * while the lease lasts. */
+static int64_t limit_of(const struct job *job, enum job_request request, int64_t now_ms)
+{
+    int64_t least_ms = request == JOB_EXTEND ? EXTEND_MS_MIN : SETTLE_MS_MIN;
+    int64_t third_ms = (job->lease_ends_ms - now_ms) / 3;
+    return third_ms > least_ms ? third_ms : least_ms;
+}
+
+static void arm(struct job *job, const struct cli *cli, enum job_request request, int64_t now_ms)
 {
     static const char *const verbs[] = {
         [JOB_EXTEND] = "/extend", [JOB_ACK] = "", [JOB_NACK] = "/nack", [JOB_RELEASE] = "/release"};
     struct call *c = &job->call;
     call_begin(c, cli);
-    call_path(c, "/v1/queues/%s/messages/%s", o->queue, job->id);
+    call_path(c, "/v1/queues/%s/messages/%s", job->queue, job->id);
     call_path(c, verbs[request]);
+    c->limit_ms = limit_of(job, request, now_ms);
     job->sent = request;
     job->sent_at_ms = now_ms;
     if (request == JOB_ACK) {
@@ -232,10 +254,10 @@ bool job_step(struct job *job, const struct worker_options *o, const struct cli 
     if (job->sent != JOB_NOTHING || job_due_ms(job) > now_ms)
         return false;
     if (job->state == JOB_SETTLING)
-        arm(job, o, cli, job->want, now_ms);
+        arm(job, cli, job->want, now_ms);
     else if (job->state == JOB_RUNNING && job->ending != JOB_LEASE_LOST &&
              now_ms >= job->extend_at_ms)
-        arm(job, o, cli, JOB_EXTEND, now_ms);
+        arm(job, cli, JOB_EXTEND, now_ms);
     return job->sent != JOB_NOTHING;
 }
 
@@ -301,6 +323,12 @@ static void report_nack(const struct job *job)
                  state ? (int)state->len : 7, state ? state->str : "waiting");
 }
 
+/* The first try may have done it, and only its answer was lost: then its receipt is used up. */
+static bool was_settled(const struct job *job)
+{
+    return job->repeated && (job->call.http == 404 || job->call.http == 409);
+}
+
 static void settle_answered(struct job *job, bool patient, int64_t now_ms)
 {
     const struct call *c = &job->call;
@@ -310,14 +338,15 @@ static void settle_answered(struct job *job, bool patient, int64_t now_ms)
     if (passing && patient && now_ms + job->backoff_ms < job->lease_ends_ms) {
         job->retry_at_ms = now_ms + job->backoff_ms;
         job->backoff_ms = earlier(job->backoff_ms * 2, BACKOFF_MS_MAX);
+        job->repeated = true;
         return;
     }
     if (passing && c->http == 0)
         cli_complain("%s: %s, the server is away; it will be delivered again", job->id,
                      failures[job->want]);
-    else if (!call_succeeded(c))
+    else if (!call_succeeded(c) && !was_settled(job))
         complain_refused(job, failures[job->want], "it may be delivered again");
-    else if (job->want == JOB_NACK)
+    else if (job->want == JOB_NACK && call_succeeded(c))
         report_nack(job);
     job_free(job);
 }

@@ -28,7 +28,7 @@ struct job {
     struct child child;
 
     /* The message. */
-    char *id, *receipt; /* owned */
+    char *queue, *id, *receipt; /* owned */
     struct buf reason;
     int64_t lease_ms;
     int64_t lease_ends_ms; /* as far as we know */
@@ -42,6 +42,7 @@ struct job {
     enum job_request want; /* how to settle */
     int64_t sent_at_ms;
     int64_t backoff_ms;
+    bool repeated; /* the settling was sent before, and may have arrived */
 };
 
 void job_init(struct job *job);

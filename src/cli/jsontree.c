@@ -23,7 +23,7 @@ void jsontree_fini(struct jsontree *root)
     clear(root);
 }
 
-static struct jsontree *member(struct jsontree *object, const char *key, size_t len)
+struct jsontree *jsontree_member(struct jsontree *object, const char *key, size_t len)
 {
     struct jsontree **at = &object->child;
     for (; *at; at = &(*at)->next)
@@ -47,7 +47,7 @@ void jsontree_set(struct jsontree *root, const char *path, const char *raw, size
     struct jsontree *node = root;
     for (;;) {
         size_t len = strcspn(path, ".");
-        node = member(node, path, len);
+        node = jsontree_member(node, path, len);
         if (path[len] == '\0')
             break;
         path += len + 1;
@@ -55,11 +55,19 @@ void jsontree_set(struct jsontree *root, const char *path, const char *raw, size
     set_leaf(node, raw, raw_len);
 }
 
+bool jsontree_has(const struct jsontree *object, const char *key)
+{
+    const struct jsontree *child = object->child;
+    while (child && strcmp(child->key, key) != 0)
+        child = child->next;
+    return child;
+}
+
 void jsontree_merge(struct jsontree *root, const struct json_doc *doc, uint32_t object)
 {
     for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i)) {
         const struct json_token *t = &doc->tokens[i];
-        struct jsontree *node = member(root, t->key, t->key_len);
+        struct jsontree *node = jsontree_member(root, t->key, t->key_len);
         if (t->type == JSON_OBJECT && t->count > 0)
             jsontree_merge(node, doc, i);
         else

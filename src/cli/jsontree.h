@@ -15,6 +15,9 @@ struct jsontree {
 /* `raw` is JSON text. An object is taken apart, so that later names can change a part of it. */
 void jsontree_set(struct jsontree *root, const char *path, const char *raw, size_t raw_len);
 void jsontree_merge(struct jsontree *root, const struct json_doc *doc, uint32_t object);
+/* The member of that name, which is made when it is not there. */
+struct jsontree *jsontree_member(struct jsontree *object, const char *key, size_t len);
+bool jsontree_has(const struct jsontree *object, const char *key);
 void jsontree_put(const struct jsontree *root, struct buf *out);
 void jsontree_fini(struct jsontree *root);
 

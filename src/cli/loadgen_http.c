@@ -88,11 +88,19 @@ static void token_put(struct buf *out, const struct loadgen_config *config)
         buf_printf(out, "Authorization: Bearer %s\r\n", config->token);
 }
 
+static void host_put(struct buf *out, const struct loadgen_config *config)
+{
+    bool v6 = strchr(config->host, ':') != NULL;
+    buf_printf(out, "Host: %s%s%s:%s\r\n", v6 ? "[" : "", config->host, v6 ? "]" : "",
+               config->port);
+}
+
 static void request_put(struct buf *out, const struct loadgen_config *config, const char *method,
                         const struct buf *path, const char *suffix)
 {
-    buf_printf(out, "%s %.*s%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\n",
-               method, (int)path->len, path->data, suffix, config->host, config->port);
+    buf_printf(out, "%s %.*s%s HTTP/1.1\r\n", method, (int)path->len, path->data, suffix);
+    host_put(out, config);
+    buf_lit(out, "Content-Type: application/json\r\n");
     token_put(out, config);
 }
 
@@ -267,7 +275,8 @@ static void delete_put(struct http *h, const struct loadgen_slot *slot, struct b
     buf_put(out, path->data, path->len);
     buf_lit(out, "/messages/");
     buf_put(out, lease->id, lease->id_len);
-    buf_lit(out, " HTTP/1.1\r\nHost: triage\r\n");
+    buf_lit(out, " HTTP/1.1\r\n");
+    host_put(out, h->config);
     token_put(out, h->config);
     buf_lit(out, "X-Receipt-Handle: ");
     buf_put(out, lease->receipt, lease->receipt_len);

@@ -1,10 +1,16 @@
 /* triage, the command line client: finds the server and the command, and hands over. */
 #include "cli/cli.h"
 
+#include "base/buf.h"
+#include "base/suggest.h"
+#include "cli/out.h"
+#include "cli/synonym.h"
+
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,11 +35,13 @@ static const struct cli_verb commands[] = {
     {"position", "why a message waits, and what goes before it", cmd_position},
     {"work", "run a command for every message", cmd_work},
     {"queues", "list the queues with their depths", cmd_queues},
-    {"queue", "get, set, delete, purge, pause or resume a queue", cmd_queue},
+    {"queue", "create, get, set, apply, dump, delete, purge, pause or resume queues", cmd_queue},
+    {"schedule", "set, list, show or delete what a queue gets again and again", cmd_schedule},
     {"stats", "the numbers of a queue", cmd_stats},
-    {"dead", "list, show, redrive or purge dead letters", cmd_dead},
+    {"dead", "list, show, edit, redrive or purge dead letters", cmd_dead},
     {"import", "store what export wrote, or enqueue the lines of an NDJSON file", cmd_import},
     {"export", "write a queue as NDJSON: configuration and messages", cmd_export},
+    {"backup", "copy the server's data while it serves", cmd_backup},
     {"simulate", "try a policy on invented work before you use it", cmd_simulate},
     {"bench", "measure a server", cmd_bench},
     {NULL, NULL, NULL},
@@ -43,26 +51,36 @@ void cli_complain(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
+    struct buf text = {0};
+    buf_vprintf(&text, fmt, args);
+    va_end(args);
     fflush(stdout);
     fputs("triage: ", stderr);
-    vfprintf(stderr, fmt, args);
+    out_text(stderr, text.data, text.len);
     fputc('\n', stderr);
-    va_end(args);
+    buf_fini(&text);
 }
 
-bool cli_confirm(const char *fmt, ...)
+int cli_confirm(bool yes, const char *fmt, ...)
 {
     char answer[16] = "";
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return true;
+    if (yes)
+        return CLI_DONE;
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+        cli_complain("this cannot be taken back, and there is no terminal to ask at; give --yes");
+        return CLI_USAGE;
+    }
+    struct buf question = {0};
     va_list args;
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    buf_vprintf(&question, fmt, args);
     va_end(args);
+    out_text(stderr, question.data, question.len);
+    buf_fini(&question);
     fputs(" [y/N] ", stderr);
-    if (fgets(answer, sizeof(answer), stdin) == NULL)
-        return false;
-    return strcmp(answer, "y\n") == 0 || strcmp(answer, "yes\n") == 0;
+    bool agreed = fgets(answer, sizeof(answer), stdin) != NULL &&
+                  (strcmp(answer, "y\n") == 0 || strcmp(answer, "yes\n") == 0);
+    return agreed ? CLI_DONE : CLI_REFUSED;
 }
 
 static const struct cli_verb *verb_find(const struct cli_verb *verbs, const char *name)
@@ -79,6 +97,21 @@ static void verb_list(const struct cli_verb *verbs, FILE *to)
         fprintf(to, "  %-9s %s\n", verbs->name, verbs->about);
 }
 
+/* Another word for it, or the name that was mistyped; false when neither is known. */
+static bool verb_suggest(const struct cli_verb *verbs, const char *family, const char *asked)
+{
+    const char *meant = synonym_find(family, asked);
+    struct suggestion s;
+    suggest_begin(&s, asked, strlen(asked));
+    for (; verbs->name; verbs++)
+        suggest_offer(&s, verbs->name);
+    if (meant != NULL)
+        cli_complain("did you mean: %s", meant);
+    else if (s.best != NULL)
+        cli_complain("did you mean: triage %s%s%s", family, family[0] ? " " : "", s.best);
+    return meant != NULL || s.best != NULL;
+}
+
 int cli_run_verb(const struct cli_verb *verbs, int argc, char **argv, const struct cli *cli)
 {
     bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
@@ -86,8 +119,11 @@ int cli_run_verb(const struct cli_verb *verbs, int argc, char **argv, const stru
     if (verb != NULL)
         return verb->run(argc - 1, argv + 1, cli);
     FILE *to = help ? stdout : stderr;
-    if (argc > 1 && !help)
+    if (argc > 1 && !help) {
         cli_complain("%s does not know \"%s\"", argv[0], argv[1]);
+        if (verb_suggest(verbs, argv[0], argv[1]))
+            return CLI_USAGE;
+    }
     fprintf(to, "usage: triage %s VERB QUEUE ...\n\n", argv[0]);
     verb_list(verbs, to);
     fprintf(to, "\n`triage %s VERB --help` tells more.\n", argv[0]);
@@ -101,37 +137,82 @@ static void help(FILE *to)
           to);
     verb_list(commands, to);
     fputs("\nOptions:\n"
-          "  --server URL  where triaged listens; else $TRIAGE_SERVER, else " SERVER_DEFAULT "\n"
-          "  --json        print the server's answers as they came, one document a line\n"
-          "  --version     print the version\n"
-          "  --help        this, or with a command its options and examples\n\n"
+          "  --server URL   where triaged listens: http://, https:// or unix:PATH; else\n"
+          "                 $TRIAGE_SERVER, else " SERVER_DEFAULT "\n"
+          "  --cacert FILE  authorities to trust instead of the system's; else $TRIAGE_CACERT\n"
+          "  --cert FILE    certificate to show to the server; else $TRIAGE_CERT\n"
+          "  --key FILE     its key, when it is in another file; else $TRIAGE_KEY\n"
+          "  --json         print the server's answers as they came, one document a line\n"
+          "  --version      print the version\n"
+          "  --help         this, or with a command its options and examples\n\n"
           "Examples:\n"
           "  triage enqueue mail --priority 9 'hello'\n"
           "  triage claim mail --wait 20s\n"
           "  triage work mail -j 4 -- ./send-mail\n"
           "  triage stats mail --json\n\n"
           "A server with tokens gets the one in $TRIAGE_TOKEN.\n"
-          "Exit status: 0 done, 1 refused by the server, 2 usage, 3 server not reached.\n",
+          "Exit status: 0 done, 1 refused, 2 usage, 3 server not reached, 4 nothing to claim\n"
+          "(with claim --fail-empty), 5 something to change (with queue apply --dry-run).\n"
+          "docs/cli.md has the rest.\n",
           to);
 }
 
-/* Takes --server and --json out of the arguments, wherever they stand before a "--". Returns the
- * new count, or -1 when a value is missing. */
+/* Options with a value that every command takes. */
+static const struct global {
+    const char *flag, *variable;
+    size_t offset;
+} globals[] = {
+    {"--server", "TRIAGE_SERVER", offsetof(struct cli, server)},
+    {"--cacert", "TRIAGE_CACERT", offsetof(struct cli, cacert)},
+    {"--cert", "TRIAGE_CERT", offsetof(struct cli, cert)},
+    {"--key", "TRIAGE_KEY", offsetof(struct cli, key)},
+};
+
+#define GLOBAL_COUNT (sizeof(globals) / sizeof(globals[0]))
+
+static const char **global_field(struct cli *cli, const struct global *g)
+{
+    return (const char **)((char *)cli + g->offset);
+}
+
+static const struct global *global_find(const char *arg, size_t len)
+{
+    for (size_t i = 0; i < GLOBAL_COUNT; i++)
+        if (strlen(globals[i].flag) == len && strncmp(globals[i].flag, arg, len) == 0)
+            return &globals[i];
+    return NULL;
+}
+
+static void globals_from_environment(struct cli *cli)
+{
+    for (size_t i = 0; i < GLOBAL_COUNT; i++) {
+        const char *value = getenv(globals[i].variable);
+        if (value && *value)
+            *global_field(cli, &globals[i]) = value;
+    }
+}
+
+/* Takes them and --json out of the arguments, wherever they stand before a "--". Returns the new
+ * count, or -1 when a value is missing. */
 static int take_globals(int argc, char **argv, struct cli *cli)
 {
     int kept = 1;
     for (int i = 1; i < argc; i++) {
+        size_t len = strcspn(argv[i], "=");
+        const struct global *g = global_find(argv[i], len);
         if (strcmp(argv[i], "--") == 0) {
             while (i < argc)
                 argv[kept++] = argv[i++];
         } else if (strcmp(argv[i], "--json") == 0) {
             cli->json = true;
-        } else if (strncmp(argv[i], "--server=", 9) == 0) {
-            cli->server = argv[i] + 9;
-        } else if (strcmp(argv[i], "--server") == 0) {
-            if (++i == argc)
+        } else if (g && argv[i][len] == '=') {
+            *global_field(cli, g) = argv[i] + len + 1;
+        } else if (g) {
+            if (i + 1 == argc) {
+                cli_complain("%s needs a value", g->flag);
                 return -1;
-            cli->server = argv[i];
+            }
+            *global_field(cli, g) = argv[++i];
         } else {
             argv[kept++] = argv[i];
         }
@@ -140,12 +221,18 @@ static int take_globals(int argc, char **argv, struct cli *cli)
     return kept;
 }
 
-static char *server_base(const char *url)
+/* unix:PATH is spoken to as http://localhost through that socket. */
+static char *server_set(struct cli *cli)
 {
-    size_t len = strlen(url);
-    while (len > 0 && url[len - 1] == '/')
+    size_t len = strlen(cli->server);
+    while (len > 0 && cli->server[len - 1] == '/')
         len--;
-    return strndup(url, len);
+    char *server = strndup(cli->server, len);
+    bool is_path = strncmp(server, "unix:", 5) == 0;
+    cli->server = server;
+    cli->socket = is_path ? server + 5 : NULL;
+    cli->url = is_path ? "http://localhost" : server;
+    return server;
 }
 
 static int run(int argc, char **argv, const struct cli *cli)
@@ -168,10 +255,12 @@ static int run(int argc, char **argv, const struct cli *cli)
     const struct cli_verb *command = verb_find(commands, name);
     if (command != NULL)
         return command->run(argc - 1, argv + 1, cli);
-    if (argc > 1)
+    if (argc > 1) {
         cli_complain("there is no command \"%s\"; `triage --help` lists them", name);
-    else
+        verb_suggest(commands, "", name);
+    } else {
         help(stderr);
+    }
     return CLI_USAGE;
 }
 
@@ -188,20 +277,17 @@ static void open_standard_fds(void)
 
 int main(int argc, char **argv)
 {
-    const char *from_env = getenv("TRIAGE_SERVER");
     const char *token = getenv("TRIAGE_TOKEN");
     struct cli cli = {
-        .server = from_env && *from_env ? from_env : SERVER_DEFAULT,
+        .server = SERVER_DEFAULT,
         .token = token && *token ? token : NULL,
     };
     open_standard_fds();
+    globals_from_environment(&cli);
     argc = take_globals(argc, argv, &cli);
-    if (argc < 0) {
-        cli_complain("--server needs a value");
+    if (argc < 0)
         return CLI_USAGE;
-    }
-    char *server = server_base(cli.server);
-    cli.server = server;
+    char *server = server_set(&cli);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     int status = run(argc, argv, &cli);
     curl_global_cleanup();

@@ -6,9 +6,11 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#define CELL_MAX   400 /* bytes; the rest of a long value is for --json */
-#define COLUMN_MAX 48  /* of a column with others behind it, in characters */
+#define CELL_MAX    400 /* bytes; the rest of a long value is for --json */
+#define COLUMN_MAX  48  /* of a column with others behind it, in characters */
+#define COLUMNS_MAX 16
 
 void table_init(struct table *t, size_t columns)
 {
@@ -20,14 +22,69 @@ static bool is_continuation(char c)
     return (c & 0xc0) == 0x80;
 }
 
-void table_cell(struct table *t, const char *s, size_t len)
+/* A character that changes what a terminal shows of the others: a control character, or one that
+ * turns the direction of text around or ends its line. */
+struct hidden {
+    size_t len; /* in bytes; 0: it is none */
+    unsigned code;
+};
+
+/* U+0080 to U+009F are controls too: to many terminals U+009B is the same as escape and a bracket.
+ * U+200E, U+200F, U+2028 to U+202E and U+2066 to U+2069 are marks of direction and line ends. */
+static struct hidden hidden_at(const char *s, size_t left)
+{
+    unsigned char a = (unsigned char)s[0], b = left > 1 ? (unsigned char)s[1] : 0,
+                  c = left > 2 ? (unsigned char)s[2] : 0;
+    if (a < 0x20 || a == 0x7f)
+        return (struct hidden){1, a};
+    if (a == 0xc2 && b >= 0x80 && b < 0xa0)
+        return (struct hidden){2, b};
+    bool turns =
+        a == 0xe2 && ((b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) ||
+                      (b == 0x81 && c >= 0xa6 && c <= 0xa9));
+    return turns ? (struct hidden){3, 0x2000u + (unsigned)(b & 1) * 64 + (c & 0x3f)}
+                 : (struct hidden){0, 0};
+}
+
+static void put_escape(struct buf *out, unsigned code)
+{
+    if (code == '\n' || code == '\t' || code == '\r')
+        buf_printf(out, "\\%c", code == '\n' ? 'n' : code == '\t' ? 't' : 'r');
+    else
+        buf_printf(out, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
+}
+
+void out_escape(struct buf *out, const char *s, size_t len, bool one_line)
+{
+    for (size_t i = 0; i < len;) {
+        bool passes = !one_line && (s[i] == '\n' || s[i] == '\t');
+        struct hidden h = passes ? (struct hidden){0, 0} : hidden_at(s + i, len - i);
+        if (h.len > 0)
+            put_escape(out, h.code);
+        else
+            buf_putc(out, s[i]);
+        i += h.len > 0 ? h.len : 1;
+    }
+}
+
+bool out_text(FILE *to, const char *s, size_t len)
+{
+    if (!isatty(fileno(to)))
+        return len == 0 || fwrite(s, 1, len, to) == len;
+    struct buf safe = {0};
+    out_escape(&safe, s, len, false);
+    bool written = safe.len == 0 || fwrite(safe.data, 1, safe.len, to) == safe.len;
+    buf_fini(&safe);
+    return written;
+}
+
+static void table_cell(struct table *t, const char *s, size_t len)
 {
     bool cut = len > CELL_MAX;
     if (cut)
         for (len = CELL_MAX; len > 0 && is_continuation(s[len]);)
             len--;
-    for (size_t i = 0; i < len; i++)
-        buf_putc(&t->cells, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '.' : s[i]);
+    out_escape(&t->cells, s, len, true);
     if (cut)
         buf_puts(&t->cells, "...");
     buf_putc(&t->cells, '\0');
@@ -39,7 +96,8 @@ void table_cstr(struct table *t, const char *s)
     table_cell(t, s, strlen(s));
 }
 
-void table_value(struct table *t, const struct json_token *value)
+/* NULL and null give "-". */
+static void table_value(struct table *t, const struct json_token *value)
 {
     if (value == NULL || value->type == JSON_NULL)
         table_cstr(t, "-");
@@ -82,7 +140,80 @@ void table_print(struct table *t)
     buf_fini(&t->cells);
 }
 
+/* Levels. A member that has a level's number, and the one beside it that has its name. */
+static const struct level_pair {
+    const char *number, *name;
+} level_pairs[] = {{"priority", "level"}, {"number", "name"}, {"from", "from_level"}};
+
+static const struct level_pair *pair_of(const struct json_doc *doc, uint32_t object,
+                                        const struct json_token *member)
+{
+    for (size_t i = 0; i < sizeof(level_pairs) / sizeof(level_pairs[0]); i++) {
+        const struct level_pair *p = &level_pairs[i];
+        bool either = json_key_is(member, p->number) || json_key_is(member, p->name);
+        if (either && json_get(doc, object, p->number) && json_get(doc, object, p->name))
+            return p;
+    }
+    return NULL;
+}
+
+static void put_token(struct buf *out, const struct json_token *t)
+{
+    bool text = t->type == JSON_STRING;
+    buf_put(out, text ? t->str : t->raw, text ? t->len : t->raw_len);
+}
+
+void out_level(struct buf *out, const struct json_token *number, const struct json_token *name)
+{
+    struct buf digits = {0};
+    bool numbered = number != NULL && number->type == JSON_NUMBER;
+    if (numbered)
+        put_token(&digits, number);
+    if (name == NULL || name->type != JSON_STRING)
+        buf_puts(out, numbered ? buf_cstr(&digits) : "-");
+    else
+        put_token(out, name);
+    if (numbered && name != NULL && !json_is(name, buf_cstr(&digits)))
+        buf_printf(out, " (%s)", buf_cstr(&digits));
+    buf_fini(&digits);
+}
+
+static void table_level(struct table *t, const struct json_doc *doc, uint32_t object,
+                        const struct level_pair *pair)
+{
+    struct buf shown = {0};
+    out_level(&shown, json_get(doc, object, pair->number), json_get(doc, object, pair->name));
+    table_cell(t, shown.data, shown.len);
+    buf_fini(&shown);
+}
+
+/* A configuration names its default level by number: its name stands in the list of levels. */
+static bool put_default_level(struct table *t, const struct json_doc *doc,
+                              const struct json_token *wanted)
+{
+    uint32_t array = json_array(doc, 0, "levels");
+    for (uint32_t i = array ? json_first(doc, array) : 0; i; i = json_next(doc, array, i)) {
+        const struct json_token *number = json_get(doc, i, "number");
+        if (number == NULL || number->type != JSON_NUMBER || wanted->type != JSON_NUMBER ||
+            number->raw_len != wanted->raw_len ||
+            memcmp(number->raw, wanted->raw, number->raw_len) != 0)
+            continue;
+        table_level(t, doc, i, &level_pairs[1]);
+        return true;
+    }
+    return false;
+}
+
+/* Members */
+
 static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name);
+
+static bool is_rows(const struct json_doc *doc, uint32_t at)
+{
+    const struct json_token *value = &doc->tokens[at];
+    uint32_t first = value->type == JSON_ARRAY ? json_first(doc, at) : 0;
+    return first && doc->tokens[first].type == JSON_OBJECT;
+}
 
 static void put_array(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
@@ -105,41 +236,74 @@ static void put_member(struct table *t, const struct json_doc *doc, uint32_t at,
         put_array(t, doc, at, name);
     } else {
         table_cell(t, name->data, name->len);
-        table_value(t, value);
+        if (!json_key_is(value, "default_priority") || !put_default_level(t, doc, value))
+            table_value(t, value);
     }
     name->len = before;
 }
 
+/* What stands below the members, or says less than something that does. */
+static bool is_elsewhere(const struct json_doc *doc, uint32_t object, uint32_t at)
+{
+    const struct json_token *t = &doc->tokens[at];
+    return is_rows(doc, at) || json_key_is(t, "payload") || json_key_is(t, "payload_base64") ||
+           (json_key_is(t, "depth_by_priority") && json_get(doc, object, "levels") != NULL);
+}
+
 static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
-    for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i))
-        put_member(t, doc, i, name);
+    for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
+        const struct json_token *member = &doc->tokens[i];
+        const struct level_pair *pair = pair_of(doc, at, member);
+        bool elsewhere = name->len == 0 && is_elsewhere(doc, at, i);
+        if (elsewhere || (pair && json_key_is(member, pair->number)))
+            continue;
+        if (pair == NULL) {
+            put_member(t, doc, i, name);
+            continue;
+        }
+        size_t before = name->len;
+        buf_printf(name, "%s%s", before > 0 ? "." : "", pair->name);
+        table_cell(t, name->data, name->len);
+        table_level(t, doc, at, pair);
+        name->len = before;
+    }
 }
 
-void out_members(const struct json_doc *doc, uint32_t object)
-{
-    struct table t;
-    struct buf name = {0};
-    table_init(&t, 2);
-    put_members(&t, doc, object, &name);
-    table_print(&t);
-    buf_fini(&name);
-}
-
+/* Whether a row of the array has something else than null there. */
 static bool anybody_has(const struct json_doc *doc, uint32_t array, const char *column)
 {
-    for (uint32_t i = json_first(doc, array); i; i = json_next(doc, array, i))
-        if (json_get(doc, i, column) != NULL)
+    for (uint32_t i = json_first(doc, array); i; i = json_next(doc, array, i)) {
+        const struct json_token *t = json_get(doc, i, column);
+        if (t != NULL && t->type != JSON_NULL)
             return true;
+    }
     return false;
+}
+
+static const struct level_pair *pair_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof(level_pairs) / sizeof(level_pairs[0]); i++)
+        if (strcmp(level_pairs[i].name, name) == 0)
+            return &level_pairs[i];
+    return NULL;
+}
+
+static void put_cell(struct table *t, const struct json_doc *doc, uint32_t row, const char *column)
+{
+    const struct level_pair *pair = pair_named(column);
+    if (pair != NULL && json_get(doc, row, pair->number) != NULL)
+        table_level(t, doc, row, pair);
+    else
+        table_value(t, json_get(doc, row, column));
 }
 
 void out_list(const struct json_doc *doc, uint32_t array, const char *const *columns)
 {
-    const char *shown[16];
+    const char *shown[COLUMNS_MAX];
     size_t count = 0;
     for (; *columns; columns++)
-        if (count < 16 && anybody_has(doc, array, *columns))
+        if (count < COLUMNS_MAX && anybody_has(doc, array, *columns))
             shown[count++] = *columns;
     if (count == 0)
         return;
@@ -149,8 +313,49 @@ void out_list(const struct json_doc *doc, uint32_t array, const char *const *col
         table_cstr(&t, shown[i]);
     for (uint32_t row = json_first(doc, array); row; row = json_next(doc, array, row))
         for (size_t i = 0; i < count; i++)
-            table_value(&t, json_get(doc, row, shown[i]));
+            put_cell(&t, doc, row, shown[i]);
     table_print(&t);
+}
+
+/* The columns are what the first row has, but for the numbers of levels, which stand with their
+ * names. */
+static void out_rows(const struct json_doc *doc, uint32_t array)
+{
+    char names[COLUMNS_MAX][COLUMN_MAX + 1];
+    const char *columns[COLUMNS_MAX + 1] = {NULL};
+    size_t count = 0;
+    uint32_t first = json_first(doc, array);
+    for (uint32_t i = json_first(doc, first); i && count < COLUMNS_MAX;
+         i = json_next(doc, first, i)) {
+        const struct json_token *t = &doc->tokens[i];
+        const struct level_pair *pair = pair_of(doc, first, t);
+        if (t->key_len > COLUMN_MAX || (pair && json_key_is(t, pair->number)))
+            continue;
+        memcpy(names[count], t->key, t->key_len);
+        names[count][t->key_len] = '\0';
+        columns[count] = names[count];
+        count++;
+    }
+    const struct json_token *t = &doc->tokens[array];
+    printf("\n%.*s%s:\n", (int)t->key_len, t->key,
+           json_key_is(t, "levels") ? ", most urgent first" : "");
+    out_list(doc, array, columns);
+}
+
+/* One line per member, aligned; nested objects as dotted names: retry.backoff  exponential. A level
+ * is one line with its name and its number. Arrays of objects follow as tables of their own. A
+ * payload is left out: see message_show(). */
+static void out_members(const struct json_doc *doc, uint32_t object)
+{
+    struct table t;
+    struct buf name = {0};
+    table_init(&t, 2);
+    put_members(&t, doc, object, &name);
+    table_print(&t);
+    buf_fini(&name);
+    for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i))
+        if (is_rows(doc, i))
+            out_rows(doc, i);
 }
 
 void out_document(const struct buf *document)
@@ -160,8 +365,15 @@ void out_document(const struct buf *document)
         len--;
     if (len == 0)
         return;
-    fwrite(document->data, 1, len, stdout);
+    out_text(stdout, document->data, len);
     putchar('\n');
+}
+
+void out_member(const struct call *c, const char *name)
+{
+    const struct json_token *t = c->is_json ? json_get(&c->doc, 0, name) : NULL;
+    if (t != NULL && t->type == JSON_STRING)
+        printf("%.*s\n", (int)t->len, t->str);
 }
 
 void out_answer(const struct call *c, const struct cli *cli)

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#define TOKENS_MAX 100000 /* of a JSON payload */
+
 bool payload_read(const char *path, struct buf *out)
 {
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
@@ -25,6 +27,17 @@ bool payload_read(const char *path, struct buf *out)
         close(fd);
     errno = error;
     return n == 0;
+}
+
+bool payload_check_json(const struct buf *payload, const char *complaint)
+{
+    struct json_doc doc;
+    json_init(&doc);
+    bool valid = json_parse(&doc, payload->data, payload->len, TOKENS_MAX);
+    if (!valid)
+        cli_complain("%s: %s", complaint, doc.error);
+    json_fini(&doc);
+    return valid;
 }
 
 void member_put(struct buf *json, const char *name)
@@ -61,17 +74,22 @@ void member_put_priority(struct buf *json, const char *name, const char *value)
         json_put_cstr(json, value);
 }
 
-void payload_put(struct buf *json, const char *data, size_t len)
+void payload_put_bytes(struct buf *json, const char *data, size_t len)
 {
-    if (utf8_valid(data, len)) {
-        member_put(json, "payload");
-        json_put_string(json, data, len);
-        return;
-    }
     member_put(json, "payload_base64");
     buf_putc(json, '"');
     base64_put(json, data, len);
     buf_putc(json, '"');
+}
+
+void payload_put(struct buf *json, const char *data, size_t len)
+{
+    if (!utf8_valid(data, len)) {
+        payload_put_bytes(json, data, len);
+        return;
+    }
+    member_put(json, "payload");
+    json_put_string(json, data, len);
 }
 
 static void put_decoded(struct buf *out, const struct json_token *base64)

@@ -43,8 +43,10 @@ void progress_update(struct progress *p, int64_t bytes, int64_t messages)
     draw_bar(p);
     if (!p->hide_bytes)
         fprintf(stderr, "%.1f MiB  ", (double)bytes / 1048576);
-    fprintf(stderr, "%" PRId64 " messages  %.0f/s\x1b[K", messages,
-            seconds > 0 ? (double)messages / seconds : 0);
+    if (!p->hide_messages)
+        fprintf(stderr, "%" PRId64 " messages  %.0f/s", messages,
+                seconds > 0 ? (double)messages / seconds : 0);
+    fputs("\x1b[K", stderr);
     fflush(stderr);
 }
 

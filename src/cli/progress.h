@@ -9,6 +9,7 @@
 struct progress {
     bool shown;
     bool hide_bytes;     /* they measure the way, but are nothing to tell */
+    bool hide_messages;  /* there are none to count */
     int64_t bytes_total; /* 0 when nobody knows */
     int64_t bytes;
     int64_t messages;

@@ -284,7 +284,6 @@ static void serve(struct run *r)
         r->claiming = c;
         c->count = c->at = 0;
         apply(r, &op);
-        policy_settle(&r->policy, &r->plan);
         if (c->count == 0)
             return; /* all that seemed ready had expired */
         r->idle_count--;

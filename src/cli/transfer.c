@@ -27,3 +27,12 @@ void transfer_configuration(struct buf *out, const struct json_doc *doc, uint32_
     }
     buf_putc(out, '}');
 }
+
+void transfer_schedule(struct buf *out, const struct json_doc *doc, bool with_paused)
+{
+    static const char *const without[] = {"name",      "next_due_at", "last_due_at", "count",
+                                          "waits_for", "next",        "paused",      NULL};
+    static const char *const paused_too[] = {"name",      "next_due_at", "last_due_at", "count",
+                                             "waits_for", "next",        NULL};
+    transfer_configuration(out, doc, 0, with_paused ? paused_too : without);
+}

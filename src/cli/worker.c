@@ -28,7 +28,9 @@ struct worker {
     struct curl_waitfd *fds;
 
     struct call claim;
-    bool claiming; /* the claim is under way */
+    bool claiming;           /* the claim is under way */
+    bool claim_is_last_word; /* no command ran when it was sent: what it does not find is not there
+                              */
     int64_t claim_sent_ms;
     int64_t claim_at_ms; /* not before this */
     int64_t backoff_ms;
@@ -89,12 +91,6 @@ static void server_back(struct worker *w)
     w->away = false;
 }
 
-static void send_call(struct worker *w, struct call *c)
-{
-    if (curl_multi_add_handle(w->multi, c->easy) != CURLM_OK)
-        abort();
-}
-
 static int64_t claim_max(const struct worker *w)
 {
     int64_t max = (int64_t)free_count(w);
@@ -103,12 +99,30 @@ static int64_t claim_max(const struct worker *w)
     return max > CLAIM_MAX ? CLAIM_MAX : max;
 }
 
+/* Where to claim, and the body as far as it says from which queues. */
+static void claim_address(const struct worker_options *o, struct call *c)
+{
+    buf_puts(&c->body, "{");
+    if (o->queue_count == 1) {
+        call_path(c, "/v1/queues/%s/messages/claim", o->queues[0]);
+        return;
+    }
+    call_path(c, "/v1/claim");
+    member_put(&c->body, "queues");
+    for (size_t i = 0; i < o->queue_count; i++) {
+        buf_putc(&c->body, i == 0 ? '[' : ',');
+        json_put_cstr(&c->body, o->queues[i]);
+    }
+    buf_putc(&c->body, ']');
+    if (o->listed)
+        member_put_text(&c->body, "order", "listed");
+}
+
 static void claim_send(struct worker *w, int64_t max, int64_t now_ms)
 {
     struct call *c = &w->claim;
     call_begin(c, w->cli);
-    call_path(c, "/v1/queues/%s/messages/claim", w->o->queue);
-    buf_puts(&c->body, "{");
+    claim_address(w->o, c);
     member_put(&c->body, "max");
     buf_put_i64(&c->body, max);
     member_put_seconds(&c->body, "wait_seconds", w->o->wait_ms);
@@ -119,8 +133,9 @@ static void claim_send(struct worker *w, int64_t max, int64_t now_ms)
     buf_putc(&c->body, '}');
     c->wait_seconds = (long)(w->o->wait_ms / 1000);
     call_arm(c, "POST", TYPE_JSON);
-    send_call(w, c);
+    call_send(c, w->multi);
     w->claiming = true;
+    w->claim_is_last_word = free_count(w) == w->job_count;
     w->claim_sent_ms = now_ms;
 }
 
@@ -153,12 +168,11 @@ static void claim_take(struct worker *w, uint32_t message, int64_t now_ms)
 static void claim_messages(struct worker *w, int64_t now_ms)
 {
     const struct json_doc *doc = &w->claim.doc;
-    const struct json_token *messages = w->claim.is_json ? json_get(doc, 0, "messages") : NULL;
-    uint32_t at = messages ? (uint32_t)(messages - doc->tokens) : 0;
+    uint32_t at = w->claim.is_json ? json_array(doc, 0, "messages") : 0;
     w->backoff_ms = BACKOFF_MS_MIN;
     w->told_no_queue = false;
-    if (messages == NULL || messages->count == 0) {
-        if (w->o->drain)
+    if (!at || doc->tokens[at].count == 0) {
+        if (w->o->drain && w->claim_is_last_word) /* else a command may yet give its message back */
             w->finishing = true;
         if (now_ms - w->claim_sent_ms < EMPTY_MS_MIN) /* paused, or draining before a stop */
             w->claim_at_ms = now_ms + EMPTY_MS_MIN;
@@ -190,8 +204,10 @@ static void claim_answered(struct worker *w, int64_t now_ms)
     } else if (c->http == 0 || c->http == 429 || c->http >= 500) {
         claim_back_off(w, now_ms);
     } else if (call_is(c, "queue-not-found")) {
-        if (!w->told_no_queue)
-            cli_complain("there is no queue %s yet; waiting for it", w->o->queue);
+        if (!w->told_no_queue && w->o->queue_count == 1)
+            cli_complain("there is no queue %s yet; waiting for it", w->o->queues[0]);
+        else if (!w->told_no_queue)
+            call_complain(c);
         w->told_no_queue = true;
         if (w->o->drain)
             w->finishing = true;
@@ -212,7 +228,6 @@ static void collect_answers(struct worker *w, int64_t now_ms)
         if (message->msg != CURLMSG_DONE)
             continue;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&c);
-        curl_multi_remove_handle(w->multi, c->easy);
         call_finish(c, result);
         if (c == &w->claim) {
             claim_answered(w, now_ms);
@@ -223,6 +238,8 @@ static void collect_answers(struct worker *w, int64_t now_ms)
             server_away(w, c);
         else
             server_back(w);
+        if (w->o->drain && !w->away && free_count(w) == w->job_count)
+            w->claim_at_ms = now_ms; /* the last look need not wait */
     }
 }
 
@@ -233,9 +250,7 @@ static void claim_abort(struct worker *w, int64_t now_ms)
     w->finishing = true;
     curl_multi_perform(w->multi, &running);
     collect_answers(w, now_ms);
-    if (!w->claiming)
-        return;
-    curl_multi_remove_handle(w->multi, w->claim.easy);
+    call_abandon(&w->claim);
     w->claiming = false;
 }
 
@@ -310,7 +325,7 @@ static void loop(struct worker *w)
         read_signals(w, now_ms);
         for (size_t i = 0; i < w->job_count; i++)
             if (job_step(&w->jobs[i], w->o, w->cli, now_ms))
-                send_call(w, &w->jobs[i].call);
+                call_send(&w->jobs[i].call, w->multi);
         claim_if_possible(w, now_ms);
         curl_multi_perform(w->multi, &running);
         collect_answers(w, now_ms);

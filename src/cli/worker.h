@@ -10,17 +10,20 @@
 
 #include "cli/cli.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct worker_options {
-    const char *queue;
+    char **queues;
+    size_t queue_count;
+    bool listed; /* the first queue that has something, and not the most urgent message */
     char **argv; /* the command, NULL at the end */
     int64_t jobs;
     int64_t visibility_ms; /* ARG_UNSET: the queue's own */
     int64_t wait_ms;
     const char *min_priority; /* or NULL */
     int64_t messages_max;     /* ARG_UNSET: no end */
-    bool drain;               /* stop when the queue is empty */
+    bool drain;               /* stop when the queues are empty */
     int64_t timeout_ms;       /* ARG_UNSET: commands may run for ever */
     const char *timeout_text; /* as the user wrote it */
 };

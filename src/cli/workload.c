@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define QUEUE_NAME "simulated"
 #define TOKENS_MAX 10000
 #define SECOND_US  1000000
 
@@ -187,7 +186,8 @@ static bool queue_take(const struct json_token *t, const char *base, bool is_new
                        struct queue_config *queue, struct problem *p)
 {
     struct problem inner = {0};
-    if (config_patch(t->raw, t->raw_len, QUEUE_NAME, is_new, queue, &inner))
+    struct config_change change = {.is_new = is_new};
+    if (config_patch(t->raw, t->raw_len, &change, queue, &inner))
         return true;
     *p = inner;
     snprintf(p->field, sizeof(p->field), "%.24s%.70s", base, inner.field);
@@ -229,9 +229,10 @@ static bool take_change_queue(struct field *f, void *target)
     char base[32];
     snprintf(base, sizeof(base), "%s/queue", c->base);
     c->has_queue = true;
-    if (!queue_take(f->value, base, false, &c->change->queue, f->problem))
+    bool taken = queue_take(f->value, base, false, &c->change->queue, f->problem);
+    if (!taken && f->problem->status != STATUS_LEVELS_DROPPED)
         return false;
-    return same_levels(&c->workload->queue, &c->change->queue) ||
+    return (taken && same_levels(&c->workload->queue, &c->change->queue)) ||
            field_refuse(f, "must keep the levels by their names; all else may change.");
 }
 

@@ -19,10 +19,12 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     t->dead += to == MESSAGE_DEAD;
     if (m->dedup_len > 0 && to != MESSAGE_DEAD)
         dedup_release(q, m);
-    if (to == MESSAGE_DEAD || to == MESSAGE_DONE)
+    if (to == MESSAGE_DEAD)
         message_delivery(m)->died_ms = now.wall_ms;
+    if (to == MESSAGE_DONE)
+        message_delivery(m)->died_ms = levels_done_ms(q->config, now.wall_ms);
     if (q->backing)
-        q->backing->ended(q, m, to, now);
+        q->backing->ended(q, m, to);
     queue_delist(q, m);
     bool keep = kept_in_memory(q, to);
     if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
@@ -57,7 +59,7 @@ void queue_cancel_pending(struct queue *q, struct message *m, struct instant now
 
 enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now)
 {
-    struct message *m = queue_find(q, id);
+    struct message *m = queue_find(q, id, now);
     if (!m)
         return STATUS_MESSAGE_NOT_FOUND;
     if (!message_pending(m))

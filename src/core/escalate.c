@@ -34,7 +34,7 @@ static void change_lane(struct queue *q, struct message *m, uint8_t slot)
 void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
                     const struct move_note *note, struct instant now)
 {
-    struct message *m = queue_find(q, &item->id);
+    struct message *m = queue_find(q, &item->id, now);
     item->changed = false;
     item->status = !m                   ? STATUS_MESSAGE_NOT_FOUND
                    : message_pending(m) ? STATUS_OK

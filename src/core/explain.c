@@ -1,11 +1,7 @@
 #include "core/explain.h"
 #include "core/age.h"
 
-/* A place in a level: what stands before it goes first. */
-struct place {
-    int64_t ready_ms;
-    uint64_t seq;
-};
+#include <string.h>
 
 static const struct place nobody = {INT64_MIN, 0};
 static const struct place everyone = {INT64_MAX, UINT64_MAX};
@@ -76,43 +72,230 @@ static struct count_item up_to(const struct level *level, struct place place)
     return (struct count_item){.slot = level->slot, .ready_ms = place.ready_ms, .seq = place.seq};
 }
 
-void explain_places(const struct explain *e, struct count_item items[LEVEL_COUNT_MAX])
+/* Weights decide when it is claimed, and not the nearest deadline. */
+static bool is_weighed(const struct explain *e)
 {
+    const struct place here = {e->ready_ms, e->seq};
+    return e->policy->kind == POLICY_WEIGHTED && !before(here, urgent_until(e, e->rank));
+}
+
+static bool promises(const struct explain *e, int rank)
+{
+    return e->config->levels[rank].max_wait_ms > 0;
+}
+
+static bool ages(const struct explain *e, int rank)
+{
+    return rank > 0 && e->config->levels[rank].age_ms > 0;
+}
+
+uint32_t explain_item_count(const struct explain *e)
+{
+    uint32_t count = e->config->level_count;
+    for (int rank = 0; is_weighed(e) && rank < e->config->level_count; rank++)
+        count += (uint32_t)promises(e, rank) + (uint32_t)ages(e, rank);
+    return count;
+}
+
+/* By rank: what goes before the message or, where weights decide, what is there at all. In that
+ * case also, of the levels that have any, those close to their promise and those that count as
+ * another level. */
+void explain_places(const struct explain *e, struct count_item items[EXPLAIN_ITEMS_MAX])
+{
+    bool weighed = is_weighed(e);
+    struct count_item *more = items + e->config->level_count;
     for (int rank = 0; rank < e->config->level_count; rank++) {
+        const struct level *level = &e->config->levels[rank];
         struct place place = {e->ready_ms, e->seq};
         if (rank != e->rank)
-            place = e->policy->kind == POLICY_WEIGHTED ? everyone : first_until(e, rank);
-        items[rank] = up_to(&e->config->levels[rank], place);
+            place = weighed ? everyone : first_until(e, rank);
+        items[rank] = up_to(level, place);
+        if (weighed && promises(e, rank))
+            *more++ = up_to(level, urgent_until(e, rank));
+        if (weighed && ages(e, rank))
+            *more++ = up_to(level, waited(e->config, e->now_ms, level->age_ms));
     }
 }
 
-/* Does the order of weights alone hold now? */
-static bool nobody_aged(const struct explain *e)
+static uint64_t minimum(uint64_t a, uint64_t b)
 {
+    return a < b ? a : b;
+}
+
+/* An estimate for its own level may count the message itself. */
+static uint64_t counted_before(const struct explain *e, const struct count_item *items, int rank)
+{
+    const struct count_item *item = &items[rank];
+    return item->before - (rank == e->rank && !item->exact && item->before > 0);
+}
+
+/* What was counted for the levels, for a message whose turn weights decide. */
+struct weighed {
+    uint64_t promised;              /* in all levels: they go first, and cost no tokens */
+    uint64_t left[LEVEL_COUNT_MAX]; /* by rank, without those; of its own level before it */
+    bool exact;
+    bool aged; /* some of what is left counts as another level */
+};
+
+static struct weighed weigh(const struct explain *e, const struct count_item *items)
+{
+    static const struct count_item none = {.exact = true};
+    const struct count_item *more = items + e->config->level_count;
+    struct weighed w = {.exact = true};
     for (int rank = 0; rank < e->config->level_count; rank++) {
-        const struct lane_view *lane = &e->view->lanes[e->config->levels[rank].slot];
-        const struct place head = {lane->head_ms, 0};
-        if (lane->ready > 0 &&
-            (before(head, urgent_until(e, rank)) ||
-             age_effective_rank(e->config, rank, lane->head_ms, e->now_ms) != rank))
-            return false;
+        const struct count_item *promised = promises(e, rank) ? more++ : &none;
+        const struct count_item *aged = ages(e, rank) ? more++ : &none;
+        uint64_t there = counted_before(e, items, rank);
+        uint64_t first = minimum(promised->before, there);
+        w.promised += first;
+        w.left[rank] = there - first;
+        w.exact = w.exact && items[rank].exact && promised->exact;
+        w.aged = w.aged || aged->before > promised->before;
     }
+    return w;
+}
+
+uint64_t explain_ahead(const struct explain *e, const struct count_item items[EXPLAIN_ITEMS_MAX],
+                       bool *exact)
+{
+    if (is_weighed(e)) {
+        struct weighed w = weigh(e, items);
+        *exact = w.exact && !w.aged;
+        return w.promised + policy_weighted_ahead(e->policy, e->config, w.left, e->rank);
+    }
+    uint64_t sum = 0;
+    *exact = true;
+    for (int rank = 0; rank < e->config->level_count; rank++) {
+        sum += counted_before(e, items, rank);
+        *exact = *exact && items[rank].exact;
+    }
+    return sum;
+}
+
+bool explain_is_near(const struct explain *e, const struct count_item items[EXPLAIN_ITEMS_MAX])
+{
+    if (!is_weighed(e))
+        return false;
+    struct weighed w = weigh(e, items);
+    return w.aged && w.promised + w.left[e->rank] < POSITION_EXACT;
+}
+
+/* Claims in thought */
+
+struct walk {
+    const struct explain *e;
+    const struct heads_item *heads; /* by rank, as are all that follow */
+    uint32_t at[LEVEL_COUNT_MAX];   /* how many of them are claimed */
+    uint32_t tokens[LEVEL_COUNT_MAX];
+    struct place urgent[LEVEL_COUNT_MAX];                   /* up to here it is promised */
+    struct place reaches[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [level][as what it counts] */
+    struct place next[LEVEL_COUNT_MAX]; /* what the level's next claim would get */
+    uint32_t some;                      /* the set of levels that have one */
+};
+
+/* Finds a level's next message. The message itself stands in its level also when it is not ready
+ * yet. False: it is not known. */
+static bool look_at(struct walk *w, int rank)
+{
+    const struct heads_item *heads = &w->heads[rank];
+    const struct place here = {w->e->ready_ms, w->e->seq};
+    bool known = w->at[rank] < heads->count;
+    if (!known && !heads->whole)
+        return false;
+    struct place next = known ? heads->places[w->at[rank]] : everyone;
+    if (rank == w->e->rank)
+        next = sooner(next, here);
+    w->next[rank] = next;
+    bool some = known || rank == w->e->rank;
+    w->some = (w->some & ~(1U << rank)) | (uint32_t)some << rank;
     return true;
 }
 
-uint64_t explain_ahead(const struct explain *e, const struct count_item items[LEVEL_COUNT_MAX],
-                       bool *exact)
+/* The level that has the nearest promise; -1: none is near. */
+static int promised_level(const struct walk *w)
 {
-    uint64_t counts[LEVEL_COUNT_MAX], sum = 0;
-    for (int rank = 0; rank < e->config->level_count; rank++) {
-        counts[rank] = items[rank].before;
-        sum += counts[rank];
-        *exact = *exact && items[rank].exact;
+    int best = -1;
+    struct place best_at = everyone;
+    for (uint32_t set = w->some; set; set &= set - 1) {
+        int rank = __builtin_ctz(set);
+        struct place at = w->next[rank];
+        if (!before(at, w->urgent[rank]))
+            continue;
+        at.ready_ms += w->e->config->levels[rank].max_wait_ms;
+        if (best < 0 || before(at, best_at)) {
+            best = rank;
+            best_at = at;
+        }
     }
-    if (e->policy->kind == POLICY_STRICT)
-        return sum;
-    *exact = *exact && nobody_aged(e);
-    return policy_weighted_ahead(e->policy, e->config, counts, e->rank);
+    return best;
+}
+
+/* The level that has the oldest of what counts as `rank`; -1: nothing does. */
+static int oldest_level(const struct walk *w, int rank)
+{
+    int best = -1;
+    for (uint32_t set = w->some >> rank << rank; set; set &= set - 1) {
+        int from = __builtin_ctz(set);
+        if (before(w->next[from], w->reaches[from][rank]) &&
+            (best < 0 || before(w->next[from], w->next[best])))
+            best = from;
+    }
+    return best;
+}
+
+/* The level whose message is claimed next by weights, which costs a token. */
+static int weighed_level(struct walk *w)
+{
+    int oldest[LEVEL_COUNT_MAX], count = w->e->config->level_count;
+    for (int rank = 0; rank < count; rank++)
+        oldest[rank] = oldest_level(w, rank);
+    for (;;) {
+        int best = -1;
+        for (int rank = 0; rank < count; rank++) {
+            if (oldest[rank] >= 0 && w->tokens[rank] > (best < 0 ? 0 : w->tokens[best]))
+                best = rank;
+        }
+        if (best >= 0) {
+            w->tokens[best]--;
+            return oldest[best];
+        }
+        memcpy(w->tokens, w->e->policy->quota, sizeof(w->tokens));
+    }
+}
+
+void explain_heads(const struct explain *e, struct heads_item heads[LEVEL_COUNT_MAX])
+{
+    for (int rank = 0; rank < e->config->level_count; rank++)
+        heads[rank] =
+            (struct heads_item){.slot = e->config->levels[rank].slot, .max = POSITION_EXACT};
+}
+
+bool explain_follow(const struct explain *e, const struct heads_item heads[LEVEL_COUNT_MAX],
+                    uint64_t *ahead)
+{
+    struct walk w = {.e = e, .heads = heads};
+    int count = e->config->level_count;
+    memcpy(w.tokens, e->policy->tokens[count - 1], sizeof(w.tokens));
+    for (int rank = 0; rank < count; rank++) {
+        w.urgent[rank] = urgent_until(e, rank);
+        for (int as = 0; as <= rank; as++)
+            w.reaches[rank][as] = counts_as(e, rank, as);
+        if (!look_at(&w, rank))
+            return false;
+    }
+    for (uint64_t claimed = 0; claimed < POSITION_EXACT; claimed++) {
+        int rank = promised_level(&w);
+        if (rank < 0)
+            rank = weighed_level(&w);
+        if (rank == e->rank && w.next[rank].seq == e->seq) {
+            *ahead = claimed;
+            return true;
+        }
+        w.at[rank]++;
+        if (!look_at(&w, rank))
+            return false;
+    }
+    return false;
 }
 
 void explain_aged(const struct queue_config *config, int64_t now_ms, struct count_item *items)

@@ -1,7 +1,17 @@
 /* Why a message waits: how many would be claimed before it, under the queue's
- * present policy and if nothing else came. Two steps, because only the engine can
- * count: first the places up to which each level goes before the message, then,
- * with those counted, the sum. */
+ * present policy, if nothing else came and no time passed. Only the engine can count:
+ *
+ *   explain_places    places in each level, to be counted by ENGINE_COUNT
+ *   explain_ahead     with those counted: the answer, or an estimate of it
+ *   explain_is_near   the estimate can be made exact: ENGINE_HEADS, then
+ *   explain_follow    claims in thought, one after the other
+ *
+ * Counts say it all under strict, and under weighted as long as nothing counts as
+ * another level: promises go first and cost no tokens, the rest is a closed form.
+ * Where weights and ages mix, who is older than whom decides each single claim. So
+ * there the first POSITION_EXACT messages are claimed in thought, and what stands
+ * further back is an estimate: no more than there are before it in its own level and
+ * ready in the others. */
 #ifndef TRIAGE_CORE_EXPLAIN_H
 #define TRIAGE_CORE_EXPLAIN_H
 
@@ -11,7 +21,6 @@
 struct explain {
     const struct queue_config *config;
     const struct policy *policy;
-    const struct queue_view *view;
     int64_t now_ms;
     /* The message. */
     int rank;
@@ -19,12 +28,24 @@ struct explain {
     uint64_t seq;
 };
 
-/* Fills one item per level, by rank. */
-void explain_places(const struct explain *e, struct count_item items[LEVEL_COUNT_MAX]);
+#define EXPLAIN_ITEMS_MAX (3 * LEVEL_COUNT_MAX)
 
-/* `exact` is cleared when the count is not. */
-uint64_t explain_ahead(const struct explain *e, const struct count_item items[LEVEL_COUNT_MAX],
+/* Fills some items for each level; how many in all depends on the policy and the message. */
+uint32_t explain_item_count(const struct explain *e);
+void explain_places(const struct explain *e, struct count_item items[EXPLAIN_ITEMS_MAX]);
+
+uint64_t explain_ahead(const struct explain *e, const struct count_item items[EXPLAIN_ITEMS_MAX],
                        bool *exact);
+
+/* Not exact, and perhaps among the first POSITION_EXACT. */
+bool explain_is_near(const struct explain *e, const struct count_item items[EXPLAIN_ITEMS_MAX]);
+
+/* Fills one item per level, by rank. */
+void explain_heads(const struct explain *e, struct heads_item heads[LEVEL_COUNT_MAX]);
+
+/* Says in *ahead how many go first. False, and nothing said: the heads do not tell. */
+bool explain_follow(const struct explain *e, const struct heads_item heads[LEVEL_COUNT_MAX],
+                    uint64_t *ahead);
 
 /* Places up to which ready messages count as more urgent than their level, or have waited longer
  * than it promises: one item per level each, by rank. */

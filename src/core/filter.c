@@ -26,7 +26,8 @@ bool filter_set_metadata(struct filter *f, const char *text, size_t len)
     buf_clear(&f->text);
     buf_put(&f->text, text, len);
     return json_parse(&f->wanted, f->text.data, len, METADATA_KEYS_MAX * 2) &&
-           f->wanted.tokens[0].type == JSON_OBJECT;
+           f->wanted.tokens[0].type == JSON_OBJECT &&
+           f->wanted.tokens[0].count <= METADATA_KEYS_MAX;
 }
 
 static const struct json_token *member(const struct json_doc *doc, const struct json_token *like)

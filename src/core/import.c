@@ -1,5 +1,4 @@
 /* Messages that come from elsewhere, with all that happened to them there. */
-#include "base/mem.h"
 #include "core/dedup.h"
 #include "core/moves.h"
 
@@ -17,8 +16,11 @@ void import_item_fini(struct import_item *item)
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot)
 {
-    bool named = item->escalated_from.kind != PRIORITY_DEFAULT;
-    int rank = named ? levels_resolve(config, &item->escalated_from) : -1;
+    const struct level *own = &config->levels[levels_rank_of_slot(config, slot)];
+    const struct priority_ref *from = &item->escalated_from;
+    bool foreign = from->kind == PRIORITY_NUMBER && item->has_number &&
+                   !(own->has_number && own->number == item->number);
+    int rank = from->kind == PRIORITY_DEFAULT || foreign ? -1 : levels_resolve(config, from);
     return rank >= 0 ? config->levels[rank].slot : slot;
 }
 
@@ -110,7 +112,7 @@ void queue_import(struct queue *q, struct import_item *item, struct instant now)
     }
     uint8_t slot = q->config->levels[rank].slot;
     int64_t clock_ms = queue_order_time(q, now);
-    if (lane_has_tail(&q->lanes[slot])) /* first of all, as in a put */
+    if (lane_has_tail(&q->lanes[slot]) && !q->lanes[slot].tail_lags) /* first, as in a put */
         queue_tail_advance(q, slot, clock_ms);
     struct message *m = from_item(q, item, slot);
     item->id = message_identity(m, q->id);

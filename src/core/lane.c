@@ -3,11 +3,6 @@
 
 #include <assert.h>
 
-bool lane_has_tail(const struct lane *l)
-{
-    return l->tail_ready + l->tail_scheduled > 0;
-}
-
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq)
 {
     return ready_ms != l->bound_ms ? ready_ms < l->bound_ms : seq <= l->bound_seq;
@@ -39,10 +34,13 @@ void queue_tail_take(struct queue *q, const struct message *m)
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
 {
     struct lane *l = &q->lanes[slot];
-    if (wall_ms <= l->tail_clock_ms && lane_has_tail(l))
-        return;
+    if (wall_ms <= l->tail_clock_ms && lane_has_cold(l))
+        return; /* what was ready by it stays ready */
     if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
-        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, wall_ms, &l->tail_due_ms);
+        int64_t to_ms = wall_ms;
+        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, &to_ms, &l->tail_due_ms);
+        l->tail_lags = to_ms < wall_ms;
+        wall_ms = to_ms;
         assert(due <= l->tail_scheduled);
         l->tail_scheduled -= due;
         l->tail_ready += due;
@@ -51,8 +49,10 @@ void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
         q->view->scheduled -= due;
         q->view->ready += due;
     }
-    if (l->tail_scheduled == 0)
+    if (l->tail_scheduled == 0) {
         l->tail_due_ms = INT64_MAX;
+        l->tail_lags = false;
+    }
     l->tail_clock_ms = wall_ms;
 }
 
@@ -134,4 +134,20 @@ void queue_count_before(const struct queue *q, struct count_item *item)
     }
     item->before = order_count_before(&l->ready, item->ready_ms, item->seq, &item->exact);
     item->before += tail_before(q, l, item->ready_ms, item->seq, &item->exact);
+}
+
+/* With a tail all is in memory up to the bound, and behind it what somebody asked for. */
+void queue_heads(const struct queue *q, struct heads_item *item)
+{
+    const struct lane *l = &q->lanes[item->slot];
+    uint64_t most = l->ready.count < item->max ? l->ready.count : item->max;
+    item->places = most > 0 ? mem_alloc(most * sizeof(*item->places)) : NULL;
+    item->count = 0;
+    for (const struct order_node *n = order_first(&l->ready); n && item->count < most;
+         n = order_next(&l->ready, n)) {
+        if (l->tail_ready > 0 && !lane_within_bound(l, n->key, n->tie))
+            break;
+        item->places[item->count++] = (struct place){n->key, n->tie};
+    }
+    item->whole = item->count == q->view->lanes[item->slot].ready;
 }

@@ -10,10 +10,15 @@ bool queue_past_ttl(const struct message *m, struct instant now)
     return m->expiry && m->expiry->node.key <= now.wall_ms && !PLANTED(TTL_IGNORED);
 }
 
+bool lane_tail_claimable(const struct lane *l)
+{
+    return l->tail_ready > 0 || (l->tail_lags && l->tail_scheduled > 0);
+}
+
 bool lane_head_known(const struct lane *l)
 {
     const struct order_node *head = order_first(&l->ready);
-    return l->tail_ready == 0 || (head && lane_within_bound(l, head->key, head->tie));
+    return !lane_tail_claimable(l) || (head && lane_within_bound(l, head->key, head->tie));
 }
 
 static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
@@ -21,13 +26,56 @@ static struct message *lane_head(struct queue *q, uint8_t slot, struct instant n
     struct lane *l = &q->lanes[slot];
     for (;;) {
         struct order_node *head = order_first(&l->ready);
-        uint64_t behind = l->tail_ready;
+        uint64_t behind = l->tail_ready + l->tail_scheduled;
         if (lane_head_known(l))
             return head ? container_of(head, struct message, node) : NULL;
         q->backing->refill(q, slot, now);
-        if (l->tail_ready == behind) /* the store could not: what is here has to do */
+        if (l->tail_ready + l->tail_scheduled ==
+            behind) /* the store could not: what is here has to do */
             return NULL;
     }
+}
+
+#define OUTLIVED_MAX 64 /* so many a claim may end itself, on its way to one that it can have */
+
+/* How many of the first `need` ready messages of a lane are known and can be had. */
+static uint32_t lane_known(const struct lane *l, uint32_t need, struct instant now, bool *outlived)
+{
+    uint32_t known = 0, past = 0;
+    for (const struct order_node *n = order_first(&l->ready); n && known < need;
+         n = order_next(&l->ready, n)) {
+        if (lane_tail_claimable(l) && !lane_within_bound(l, n->key, n->tie))
+            break;
+        if (!queue_past_ttl(container_of(n, struct message, node), now))
+            known++;
+        else if (++past > OUTLIVED_MAX) {
+            *outlived = true;
+            break;
+        }
+    }
+    return known;
+}
+
+bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
+                 uint32_t *missing)
+{
+    const struct order_node *expiring = order_first(&q->expiring);
+    bool outlived = false;
+    *missing = 0;
+    if (q->tail == 0 && (!expiring || expiring->key > now.wall_ms))
+        return true;
+    uint32_t sure = 0;
+    for (int rank = 0; rank <= ask->max_rank && sure < ask->want; rank++) {
+        uint8_t slot = q->config->levels[rank].slot;
+        const struct lane *l = &q->lanes[slot];
+        uint32_t need = ask->want - sure, room = policy_lane_room(q->config, q->view, rank);
+        uint32_t known = lane_known(l, need, now, &outlived);
+        if (known < need && lane_tail_claimable(l))
+            *missing |= 1U << slot;
+        if (ask->in_order)
+            sure += known < room ? known : room;
+    }
+    return *missing == 0 && !outlived;
 }
 
 /* Deep queues are not in the cache. The claim after next will want the message after next; the one
@@ -74,7 +122,8 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     q->random(d->receipt, sizeof(d->receipt));
     d->lease_ms = lease_ms;
     d->lease_until_ms = now.mono_ms + (PLANTED(SHORT_LEASE) ? lease_ms / 2 : lease_ms);
-    m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
+    if (m->attempts < UINT16_MAX) /* an import may bring as many as there can be */
+        m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
     queue_touch(q, m);
@@ -117,7 +166,7 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
 /* The message this receipt is the key to; else NULL with the refusal in item->status. */
 static struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
 {
-    struct message *m = queue_find(q, &item->id);
+    struct message *m = queue_find(q, &item->id, now);
     if (!m) {
         item->status = STATUS_MESSAGE_NOT_FOUND;
         return NULL;

@@ -1,5 +1,6 @@
 #include "core/levels.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,8 +72,8 @@ static void fill(const struct profile *p, struct queue_config *config)
         .default_rank = (uint8_t)p->default_rank,
         .policy = p->policy,
         .visibility_ms = p->visibility_ms,
-        .max_attempts = 3,
-        .backoff = BACKOFF_NONE,
+        .max_attempts = 5,
+        .backoff = BACKOFF_EXPONENTIAL,
         .backoff_base_ms = 1000,
         .backoff_max_ms = 300000,
         .backoff_jitter = 0.1,
@@ -102,10 +103,38 @@ bool levels_profile(const char *name, struct queue_config *config)
     return false;
 }
 
-static int rank_of_name(const struct queue_config *config, const char *name)
+int levels_rank_of_name(const struct queue_config *config, const char *name)
 {
     for (int i = 0; i < config->level_count; i++) {
         if (strcmp(config->levels[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static bool number_is(int64_t number, const char *name)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRId64, number);
+    return strcmp(text, name) == 0;
+}
+
+bool level_clashes(const struct level *a, const struct level *b)
+{
+    return strcmp(a->name, b->name) == 0 ||
+           (a->has_number && b->has_number && a->number == b->number) ||
+           (a->has_number && number_is(a->number, b->name)) ||
+           (b->has_number && number_is(b->number, a->name));
+}
+
+static int rank_of_number(const struct queue_config *config, int64_t number)
+{
+    for (int i = 0; i < config->level_count; i++) {
+        if (config->levels[i].has_number && config->levels[i].number == number)
+            return i;
+    }
+    for (int i = 0; i < config->level_count; i++) {
+        if (number_is(number, config->levels[i].name))
             return i;
     }
     return -1;
@@ -117,13 +146,9 @@ int levels_resolve(const struct queue_config *config, const struct priority_ref 
     case PRIORITY_DEFAULT:
         return config->default_rank;
     case PRIORITY_NAME:
-        return rank_of_name(config, priority->name);
+        return levels_rank_of_name(config, priority->name);
     case PRIORITY_NUMBER:
-        for (int i = 0; i < config->level_count; i++) {
-            if (config->levels[i].has_number && config->levels[i].number == priority->number)
-                return i;
-        }
-        return -1;
+        return rank_of_number(config, priority->number);
     }
     return -1;
 }
@@ -139,25 +164,37 @@ int levels_rank_of_slot(const struct queue_config *config, uint8_t slot)
     return -1;
 }
 
+/* The rank at which a level goes on; -1: it does not. */
+static int rank_of_heir(const struct queue_config *next, const struct level *old)
+{
+    for (int i = 0; i < next->level_count; i++) {
+        if (next->levels[i].heir_of == old->slot + 1)
+            return i;
+    }
+    int rank = levels_rank_of_name(next, old->name);
+    return rank >= 0 && next->levels[rank].heir_of == 0 ? rank : -1;
+}
+
 bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_COUNT_MAX],
                         struct queue_config *next, const char **level_name)
 {
-    bool taken[LEVEL_COUNT_MAX] = {false};
+    bool taken[LEVEL_COUNT_MAX] = {false}, known[LEVEL_COUNT_MAX] = {false};
     for (int i = 0; now && i < now->level_count; i++) {
         const struct level *old = &now->levels[i];
-        int rank = rank_of_name(next, old->name);
+        int rank = rank_of_heir(next, old);
         if (rank < 0 && used[old->slot]) {
             *level_name = old->name;
             return false;
         }
         if (rank >= 0) {
             next->levels[rank].slot = old->slot;
-            taken[old->slot] = true;
+            taken[old->slot] = known[rank] = true;
         }
     }
     for (int i = 0; i < next->level_count; i++) {
         struct level *level = &next->levels[i];
-        if (now && rank_of_name(now, level->name) >= 0)
+        level->heir_of = 0;
+        if (known[i])
             continue;
         uint8_t slot = 0;
         while (taken[slot]) /* at most 16 levels, so one is free */
@@ -166,6 +203,125 @@ bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_CO
         taken[slot] = true;
     }
     return true;
+}
+
+/* Validity */
+
+static bool within(int64_t value, int64_t least, int64_t most)
+{
+    return value >= least && value <= most;
+}
+
+static bool levels_distinct(const struct queue_config *c)
+{
+    bool taken[LEVEL_COUNT_MAX] = {false};
+    for (int i = 0; i < c->level_count; i++) {
+        const struct level *l = &c->levels[i];
+        if (l->slot >= LEVEL_COUNT_MAX || taken[l->slot] || levels_rank_of_name(c, l->name) != i)
+            return false;
+        taken[l->slot] = true;
+    }
+    return true;
+}
+
+static bool level_valid(const struct level *l)
+{
+    return l->name[0] && within(l->number, -LEVEL_NUMBER_MAX, LEVEL_NUMBER_MAX) &&
+           l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX && /* and is a number */
+           within(l->age_ms, 0, DELAY_SECONDS_MAX * 1000) &&
+           within(l->max_wait_ms, 0, DELAY_SECONDS_MAX * 1000) && l->max_in_flight <= IN_FLIGHT_MAX;
+}
+
+/* They follow one another, and only the last can be open. */
+static bool pauses_valid(const struct queue_config *c)
+{
+    int64_t after_ms = -TIME_MS_MAX - 1;
+    for (int i = 0; i < c->pause_count; i++) {
+        const struct pause *p = &c->pauses[i];
+        bool open = p->until_ms == PAUSE_OPEN && i == c->pause_count - 1;
+        if (!within(p->from_ms, after_ms, TIME_MS_MAX) ||
+            (!open && !within(p->until_ms, p->from_ms, TIME_MS_MAX)))
+            return false;
+        after_ms = p->until_ms;
+    }
+    return true;
+}
+
+static bool rules_valid(const struct queue_config *c)
+{
+    const struct {
+        int64_t value, least, most;
+    } numbers[] = {
+        {c->visibility_ms, 0, LEASE_SECONDS_MAX * 1000},
+        {c->max_attempts, 1, ATTEMPTS_MAX},
+        {c->backoff_base_ms, 0, DELAY_SECONDS_MAX * 1000},
+        {c->backoff_max_ms, 0, DELAY_SECONDS_MAX * 1000},
+        {c->ttl_ms, 0, TTL_SECONDS_MAX * 1000},
+        {c->dedup_window_ms, 0, TTL_SECONDS_MAX * 1000},
+        {c->history_ms, 0, HISTORY_SECONDS_MAX * 1000},
+        {c->history_since_ms, 0, TIME_MS_MAX},
+        {c->max_in_flight, 0, IN_FLIGHT_MAX},
+        {c->alert_oldest_ready_seconds, 0, DELAY_SECONDS_MAX},
+        {c->policy, POLICY_STRICT, POLICY_WEIGHTED},
+        {c->backoff, BACKOFF_NONE, BACKOFF_EXPONENTIAL},
+        {c->expired, EXPIRED_DROP, EXPIRED_DEAD},
+        {c->dedup_scope, DEDUP_WINDOW, DEDUP_LIVE},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (!within(numbers[i].value, numbers[i].least, numbers[i].most))
+            return false;
+    }
+    return c->backoff_jitter >= 0 && c->backoff_jitter <= 1 && c->max_depth <= COUNT_MAX &&
+           c->max_bytes <= COUNT_MAX && c->alert_dead_letters <= COUNT_MAX;
+}
+
+bool levels_valid(const struct queue_config *c)
+{
+    if (c->level_count == 0 || c->level_count > LEVEL_COUNT_MAX || c->pause_count > PAUSES_MAX ||
+        c->default_rank >= c->level_count)
+        return false;
+    for (int i = 0; i < c->level_count; i++) {
+        if (!level_valid(&c->levels[i]))
+            return false;
+    }
+    return levels_distinct(c) && pauses_valid(c) && rules_valid(c);
+}
+
+bool queue_prefix_valid(const char *prefix, size_t len)
+{
+    if (len > QUEUE_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = prefix[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!letter && !(c >= '0' && c <= '9') && c != '.' && c != '_' && c != '-')
+            return false;
+    }
+    return true;
+}
+
+/* History */
+
+void levels_adopt_history(const struct queue_config *now, struct queue_config *next,
+                          int64_t wall_ms)
+{
+    bool lowered = next->history_ms < now->history_ms;
+    int64_t since_ms = wall_ms - (lowered ? next->history_ms : now->history_ms);
+    next->history_since_ms = now->history_since_ms;
+    if (next->history_ms != now->history_ms && since_ms > now->history_since_ms)
+        next->history_since_ms = since_ms;
+}
+
+bool levels_keeps(const struct queue_config *config, int64_t done_ms, int64_t wall_ms)
+{
+    bool forgotten = config->history_since_ms != 0 && done_ms <= config->history_since_ms;
+    return !forgotten && wall_ms < done_ms + config->history_ms;
+}
+
+int64_t levels_done_ms(const struct queue_config *config, int64_t wall_ms)
+{
+    bool early = config->history_since_ms != 0 && wall_ms <= config->history_since_ms;
+    return early ? config->history_since_ms + 1 : wall_ms;
 }
 
 int64_t levels_backoff_ms(const struct queue_config *config, uint32_t attempts, double random01)

@@ -108,7 +108,7 @@ struct message {
     uint32_t payload_len;
     uint16_t metadata_len;
     uint16_t dedup_len;
-    uint16_t attempts; /* deliveries so far */
+    uint16_t attempts; /* deliveries so far; at UINT16_MAX it stays */
     uint8_t slot;
     uint8_t born_slot; /* slot in the id */
 

@@ -69,6 +69,13 @@ static uint32_t lane_room(const struct level *level, const struct lane_view *lan
     return lane->leased < level->max_in_flight ? level->max_in_flight - (uint32_t)lane->leased : 0;
 }
 
+uint32_t policy_lane_room(const struct queue_config *config, const struct queue_view *view,
+                          int rank)
+{
+    const struct level *level = &config->levels[rank];
+    return lane_room(level, &view->lanes[level->slot]);
+}
+
 uint64_t policy_claimable(const struct queue_config *config, const struct queue_view *view,
                           int rank)
 {
@@ -93,6 +100,45 @@ uint64_t policy_room(const struct queue_config *config, const struct queue_view 
     return view->leased < config->max_in_flight ? config->max_in_flight - view->leased : 0;
 }
 
+void queue_view_used(const struct queue_view *view, bool used[LEVEL_COUNT_MAX])
+{
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *v = &view->lanes[slot];
+        used[slot] = v->ready + v->scheduled + v->leased + v->dead > 0;
+    }
+}
+
+/* Tokens */
+
+static int richest(const uint32_t *tokens, uint32_t ranks)
+{
+    int best = -1;
+    uint32_t most = 0;
+    for (; ranks; ranks &= ranks - 1) {
+        int rank = __builtin_ctz(ranks);
+        if (tokens[rank] > most) {
+            most = tokens[rank];
+            best = rank;
+        }
+    }
+    return best;
+}
+
+int policy_turn(const struct policy *p, int max_rank, uint32_t ranks)
+{
+    assert(ranks != 0);
+    int rank = richest(p->tokens[max_rank], ranks);
+    return rank >= 0 ? rank : richest(p->quota, ranks); /* all are refilled when it pays */
+}
+
+void policy_spend(struct policy *p, int max_rank, int rank)
+{
+    uint32_t *tokens = p->tokens[max_rank];
+    if (tokens[rank] == 0)
+        memcpy(tokens, p->quota, sizeof(p->quota));
+    tokens[rank]--;
+}
+
 /* Planning */
 
 #define NOTHING UINT8_MAX
@@ -100,10 +146,10 @@ uint64_t policy_room(const struct queue_config *config, const struct queue_view 
 struct planner {
     struct policy *policy;
     const struct queue_config *config;
-    const struct queue_view *view;
+    const struct queue_view *view; /* or NULL: there may be anything */
     int64_t now_ms;
     struct plan *plan;
-    bool aged; /* some head counts as more urgent than its level */
+    bool aged; /* some head counts, or may count, as more urgent than its level */
     /* By rank. */
     uint8_t counts_as[LEVEL_COUNT_MAX]; /* its head, at most; NOTHING: there is none */
     uint64_t claimable[LEVEL_COUNT_MAX];
@@ -141,11 +187,12 @@ static void look_at(struct planner *w, int rank)
     w->aged = w->aged || w->counts_as[rank] < rank;
 }
 
-/* One message less to count on. */
-static void use_up(struct planner *w, int rank)
+/* What nobody has looked at may be as old as can be. */
+static void guess_at(struct planner *w, int rank)
 {
-    if (--w->claimable[rank] == 0)
-        w->counts_as[rank] = NOTHING;
+    w->plan->room[w->config->levels[rank].slot] = UINT32_MAX;
+    w->counts_as[rank] = w->policy->climb_to[rank];
+    w->aged = w->aged || w->counts_as[rank] < rank;
 }
 
 static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias_ms)
@@ -161,7 +208,7 @@ static bool older(const struct planner *w, int rank, int than)
                                                 : w->head_seq[rank] < w->head_seq[than];
 }
 
-/* Which level has the oldest of what counts as `rank`, as far as the heads tell; -1: none. */
+/* Which level has the oldest head of those that count as `rank`; -1: none does. */
 static int oldest_in(const struct planner *w, int rank)
 {
     int best = w->counts_as[rank] <= rank ? rank : -1;
@@ -178,166 +225,97 @@ static void add_aged_lane(struct planner *w, int from, int rank)
     add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
 }
 
-/* Adds the lanes of what counts as `rank` now, and makes a step of them when there are any. For one
- * message the lane that has it will do. */
-static struct plan_step group(struct planner *w, int rank)
+static void add_step(struct planner *w, struct plan_step step)
 {
     struct plan *plan = w->plan;
-    struct plan_step step = {.first_lane = (uint16_t)plan->lane_count, .rank = (uint8_t)rank};
-    int oldest = oldest_in(w, rank);
-    if (oldest >= 0 && (plan->want == 1 || !w->aged)) {
-        add_aged_lane(w, oldest, rank);
+    assert(plan->step_count < PLAN_STEPS_MAX);
+    step.max = (uint16_t)plan->want;
+    step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
+    if (step.lane_count > 0)
+        plan->steps[plan->step_count++] = step;
+}
+
+/* A step of what counts as `rank` now, if anything does. For one message the lane that has it will
+ * do. */
+static void add_group(struct planner *w, int rank, bool in_turn)
+{
+    struct plan *plan = w->plan;
+    struct plan_step step = {
+        .first_lane = (uint16_t)plan->lane_count, .rank = (uint8_t)rank, .in_turn = in_turn};
+    if (w->view && plan->want == 1) {
+        int oldest = oldest_in(w, rank);
+        if (oldest >= 0)
+            add_aged_lane(w, oldest, rank);
     } else {
-        for (int from = rank; oldest >= 0 && from <= plan->max_rank; from++) {
+        for (int from = rank; from <= plan->max_rank; from++) {
             if (w->counts_as[from] <= rank)
                 add_aged_lane(w, from, rank);
         }
     }
-    step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
-    return step;
+    add_step(w, step);
 }
 
-static struct plan_step *add_step(struct planner *w, struct plan_step step, uint64_t max,
-                                  enum plan_tokens tokens)
-{
-    struct plan *plan = w->plan;
-    assert(plan->step_count < PLAN_STEPS_MAX);
-    step.max = (uint16_t)max;
-    step.tokens = (uint8_t)tokens;
-    plan->steps[plan->step_count] = step;
-    return &plan->steps[plan->step_count++];
-}
-
-/* What is close to its level's max_wait goes first. Returns for how many that is certain; what
- * follows is not to count on those. */
-static uint32_t plan_promises(struct planner *w)
+/* What is close to its level's max_wait goes first. */
+static void plan_promises(struct planner *w)
 {
     struct plan *plan = w->plan;
     struct plan_step step = {.first_lane = (uint16_t)plan->lane_count};
     for (int rank = 0; rank <= plan->max_rank; rank++) {
         const struct level *level = &w->config->levels[rank];
         int64_t urgent_ms = age_urgent_ms(level);
-        if (urgent_ms == 0 || w->claimable[rank] == 0 || w->now_ms - w->head_ms[rank] < urgent_ms)
+        if (urgent_ms == 0 || w->counts_as[rank] == NOTHING)
             continue;
+        if (w->view && w->now_ms - w->head_ms[rank] < urgent_ms)
+            continue; /* no pause makes it older */
         int64_t until_ms = age_cutoff(w->config, w->now_ms, urgent_ms);
-        if (w->head_ms[rank] > until_ms)
-            continue;
-        add_lane(w, rank, until_ms, level->max_wait_ms);
-        use_up(w, rank);
+        if (!w->view || w->head_ms[rank] <= until_ms)
+            add_lane(w, rank, until_ms, level->max_wait_ms);
     }
-    step.lane_count = (uint8_t)(plan->lane_count - step.first_lane);
-    if (step.lane_count > 0)
-        add_step(w, step, plan->want, TOKENS_NONE);
-    return step.lane_count;
+    add_step(w, step);
+    if (PLANTED(OVERDUE_ONE) && !w->view && plan->step_count > 0)
+        plan->steps[0].max = 1;
 }
 
-static void plan_strict(struct planner *w, uint32_t left)
+static void plan_strict(struct planner *w)
 {
     uint64_t sure = 0;
-    for (int rank = 0; rank <= w->plan->max_rank && sure < left; rank++) {
+    int limited = 0;
+    for (int rank = 0; rank <= w->plan->max_rank && sure < w->plan->want; rank++) {
         if (PLANTED(INVERTED) && rank == 0 && w->plan->max_rank > 0)
             continue;
-        struct plan_step step = group(w, rank);
-        if (step.lane_count > 0)
-            add_step(w, step, w->plan->want, TOKENS_NONE);
-        if (step.lane_count > 0 && w->plan->want == 1)
+        uint32_t steps = w->plan->step_count;
+        add_group(w, rank, false);
+        sure += w->view ? w->claimable[rank] : 0;
+        if (PLANTED(LIMIT_BLOCKS) && !w->view && w->config->levels[rank].max_in_flight > 0 &&
+            ++limited == 2)
             return;
-        sure += w->claimable[rank];
+        if (w->view && w->plan->want == 1 && w->plan->step_count > steps)
+            return;
     }
-}
-
-/* The level whose turn it is; -1 when none of those in the set has a token left. */
-static int richest(const uint32_t *tokens, uint32_t set)
-{
-    int best = -1;
-    uint32_t most = 0;
-    for (; set; set &= set - 1) {
-        int rank = __builtin_ctz(set);
-        if (tokens[rank] > most) {
-            most = tokens[rank];
-            best = rank;
-        }
-    }
-    return best;
 }
 
 /* The levels as which something counts: from as what a head counts to its own level. */
 static uint32_t occupied(const struct planner *w)
 {
-    uint32_t set = 0;
+    uint32_t ranks = 0;
     for (int rank = 0; rank <= w->plan->max_rank; rank++) {
         if (w->counts_as[rank] != NOTHING)
-            set |= (2U << rank) - (1U << w->counts_as[rank]);
+            ranks |= (2U << rank) - (1U << w->counts_as[rank]);
     }
-    return set;
+    return ranks;
 }
 
-/* Steps of the levels as they are needed, by rank. */
-struct groups {
-    uint32_t made; /* sets of ranks, as is the next */
-    uint32_t sources_known;
-    struct plan_step steps[LEVEL_COUNT_MAX];
-    int8_t sources[LEVEL_COUNT_MAX]; /* oldest_in() */
-};
-
-static const struct plan_step *group_of(struct planner *w, struct groups *g, int rank)
+static void plan_weighted(struct planner *w)
 {
-    if (!(g->made & 1U << rank))
-        g->steps[rank] = group(w, rank);
-    g->made |= 1U << rank;
-    return &g->steps[rank];
+    uint32_t ranks = occupied(w);
+    if (w->view && w->plan->want == 1 && ranks)
+        ranks = 1U << policy_turn(w->policy, w->plan->max_rank, ranks);
+    for (; ranks; ranks &= ranks - 1)
+        add_group(w, __builtin_ctz(ranks), true);
+    w->plan->policy = w->policy;
 }
 
-/* Counts on one message less of what counts as `rank`. Returns true when a level has run dry. */
-static bool use_source(struct planner *w, struct groups *g, int rank)
-{
-    if (!(g->sources_known & 1U << rank))
-        g->sources[rank] = (int8_t)oldest_in(w, rank);
-    g->sources_known |= 1U << rank;
-    int from = g->sources[rank];
-    use_up(w, from);
-    if (w->claimable[from] > 0)
-        return false;
-    g->sources_known = 0;
-    return true;
-}
-
-/* Behind the heads nobody knows who is how old: should a step find too little, any will do. */
-static void plan_rest(struct planner *w, const struct groups *g)
-{
-    for (uint32_t set = g->made; set; set &= set - 1)
-        add_step(w, g->steps[__builtin_ctz(set)], w->plan->want, TOKENS_OWED);
-}
-
-static void plan_weighted(struct planner *w, uint32_t left)
-{
-    uint32_t *tokens = w->policy->tokens[w->plan->max_rank];
-    struct groups groups;
-    groups.made = groups.sources_known = 0;
-    struct plan_step *last = NULL;
-    uint32_t set = occupied(w);
-    bool guesses = w->aged && w->plan->want > 1;
-    for (uint32_t each = guesses ? set : 0; each; each &= each - 1)
-        group_of(w, &groups, __builtin_ctz(each)); /* while all that there is still counts */
-    while (set && left > 0) {
-        int rank = richest(tokens, set);
-        if (rank < 0) {
-            memcpy(tokens, w->policy->quota, sizeof(w->policy->quota));
-            continue;
-        }
-        if (last && last->rank == rank)
-            last->max++;
-        else
-            last = add_step(w, *group_of(w, &groups, rank), 1, TOKENS_TAKEN);
-        tokens[rank]--;
-        if (--left > 0 && use_source(w, &groups, rank))
-            set = occupied(w);
-    }
-    if (guesses)
-        plan_rest(w, &groups);
-}
-
-typedef void plan_fn(struct planner *w, uint32_t left);
+typedef void plan_fn(struct planner *w);
 
 static plan_fn *const planners[] = {
     [POLICY_STRICT] = plan_strict, [POLICY_WEIGHTED] = plan_weighted};
@@ -350,56 +328,28 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
     assert(max_rank < config->level_count);
     struct planner w = {
         .policy = p, .config = config, .view = view, .now_ms = wall_ms, .plan = plan};
-    plan->want = (uint32_t)minimum(want, policy_room(config, view));
+    plan->want = view ? (uint32_t)minimum(want, policy_room(config, view)) : want;
     plan->step_count = plan->lane_count = 0;
     plan->max_rank = max_rank;
+    plan->until_ms = INT64_MAX;
+    plan->policy = NULL;
     if (plan->want == 0)
         return;
-    for (int rank = 0; rank <= max_rank; rank++)
-        look_at(&w, rank);
-    uint32_t first = p->promises ? plan_promises(&w) : 0;
-    if (first < plan->want)
-        planners[p->kind](&w, plan->want - first);
+    for (int rank = 0; rank <= max_rank; rank++) {
+        if (view)
+            look_at(&w, rank);
+        else
+            guess_at(&w, rank);
+    }
+    if (p->promises)
+        plan_promises(&w);
+    if (!view || plan->want > 1 || plan->step_count == 0)
+        planners[p->kind](&w);
 }
 
 bool policy_is_plain(const struct policy *p)
 {
     return p->kind == POLICY_STRICT && !p->ages && !p->promises;
-}
-
-void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
-                       struct plan *plan)
-{
-    plan->want = want;
-    plan->step_count = plan->lane_count = 0;
-    plan->max_rank = max_rank;
-    for (int rank = 0; rank <= max_rank; rank++) {
-        uint8_t slot = config->levels[rank].slot;
-        plan->room[slot] = UINT32_MAX;
-        plan->lanes[plan->lane_count] = (struct plan_lane){INT64_MAX, 0, slot, (uint8_t)rank};
-        plan->steps[plan->step_count++] =
-            (struct plan_step){.max = (uint16_t)want,
-                               .first_lane = (uint16_t)plan->lane_count++,
-                               .lane_count = 1,
-                               .rank = (uint8_t)rank,
-                               .tokens = TOKENS_OWED};
-    }
-}
-
-void policy_settle(struct policy *p, const struct plan *plan)
-{
-    if (p->kind != POLICY_WEIGHTED)
-        return;
-    uint32_t *tokens = p->tokens[plan->max_rank];
-    for (uint32_t i = 0; i < plan->step_count; i++) {
-        const struct plan_step *step = &plan->steps[i];
-        uint32_t *left = &tokens[step->rank];
-        if (step->tokens == TOKENS_OWED)
-            *left -= (uint32_t)minimum(*left, step->found);
-        else if (step->tokens == TOKENS_TAKEN)
-            *left =
-                (uint32_t)minimum(p->quota[step->rank], *left + (uint64_t)step->max - step->found);
-    }
 }
 
 /* Explaining */

@@ -32,8 +32,6 @@ struct lane_view {
     uint64_t head_seq;
 };
 
-/* What is known of a queue. In-process engines keep it live; others refresh it with every answer.
- */
 struct queue_totals {
     uint64_t enqueued, claimed, acked, nacked, released, lease_expired, expired, dead, deduplicated,
         redelivered, cancelled, redriven;
@@ -42,6 +40,8 @@ struct queue_totals {
     uint64_t escalated; /* given another level */
 };
 
+/* What is known of a queue. In-process engines keep it live; others refresh it with every answer.
+ */
 struct queue_view {
     struct lane_view lanes[LEVEL_COUNT_MAX]; /* by slot */
     uint64_t ready;
@@ -52,18 +52,15 @@ struct queue_view {
     struct queue_totals totals;
 };
 
+/* Which slots hold messages, in any state: a level in use cannot be dropped. */
+void queue_view_used(const struct queue_view *view, bool used[LEVEL_COUNT_MAX]);
+
 /* Of this lane, messages that were ready by `until_ms`. */
 struct plan_lane {
     int64_t until_ms;
     int64_t bias_ms; /* added to their ready time when lanes are compared */
     uint8_t slot;
     uint8_t rank;
-};
-
-enum plan_tokens {
-    TOKENS_TAKEN, /* in advance; what is not found is given back */
-    TOKENS_OWED,  /* for what is found */
-    TOKENS_NONE,
 };
 
 /* Up to `max` messages from these lanes: whichever head has the smallest
@@ -73,19 +70,28 @@ struct plan_step {
     uint16_t found; /* out: the engine's answer */
     uint16_t first_lane;
     uint8_t lane_count;
-    uint8_t rank;   /* as what it counts */
-    uint8_t tokens; /* enum plan_tokens */
+    uint8_t rank; /* as what it counts */
+    bool in_turn; /* see struct plan */
 };
 
-#define PLAN_STEPS_MAX (CLAIM_MAX + LEVEL_COUNT_MAX + 1)
+#define PLAN_STEPS_MAX (LEVEL_COUNT_MAX + 1)
 #define PLAN_LANES_MAX ((LEVEL_COUNT_MAX + 1) * LEVEL_COUNT_MAX)
 
-/* The steps one after the other, until `want` are found; never more than room[slot] from a lane. */
+struct policy;
+
+/* The steps one after the other, until `want` are found; never more than room[slot] from a lane.
+ *
+ * Steps in turn come last, and are one for each rank. Each message is taken from the step whose
+ * rank has its turn (policy_turn) among those that still have something, and costs a token
+ * (policy_spend). Whoever carries out the plan asks when it does so and not before: what other
+ * claims cost until then counts. */
 struct plan {
     uint32_t want;
     uint32_t step_count;
     uint32_t lane_count;
     int max_rank;
+    int64_t until_ms;               /* INT64_MAX, or where urgency_cut() ended it */
+    struct policy *policy;          /* of the steps in turn; else NULL */
     uint32_t room[LEVEL_COUNT_MAX]; /* by slot */
     struct plan_step steps[PLAN_STEPS_MAX];
     struct plan_lane lanes[PLAN_LANES_MAX];
@@ -100,27 +106,31 @@ struct policy {
     uint8_t climb_to[LEVEL_COUNT_MAX]; /* … this, the most urgent it ever will */
     uint32_t quota[LEVEL_COUNT_MAX];   /* tokens of a full bucket, by rank */
     uint32_t tokens[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [least urgent rank taken][rank] */
+    uint32_t rules; /* the caller's: how often it was made anew, which forgets all tokens */
 };
 
 void policy_init(struct policy *p, const struct queue_config *config);
 
-/* Plans a claim of up to `want` messages from the ranks 0 … max_rank at the time `now`. A plan with
- * no steps means that nothing may be claimed. */
+/* Plans a claim of up to `want` messages from the ranks 0 … max_rank at the time `now`. The plan
+ * finds what as many claims of one message each would find at that time, one after the other. A
+ * plan with no steps means that nothing may be claimed.
+ *
+ * With a view that is exact, the plan leaves out what cannot be found. Without one (NULL) it is
+ * right whatever there is, and longer; limits in flight are then the engine's to keep. */
 void policy_plan(struct policy *p, const struct queue_config *config, const struct queue_view *view,
                  int max_rank, uint32_t want, int64_t wall_ms, struct plan *plan);
 
-/* The same without knowing what there is: anything will do, the most urgent first. */
-void policy_plan_blind(const struct queue_config *config, int max_rank, uint32_t want,
-                       struct plan *plan);
-
-/* Strict order alone: the same plan will do whatever there is. An engine whose view may be old is
- * better off with that one, which can pass nothing by. */
+/* Strict order alone: one level after the other, and none waits for another's age. */
 bool policy_is_plain(const struct policy *p);
 
-/* The engine has answered: tokens for what was not there are given back. */
-void policy_settle(struct policy *p, const struct plan *plan);
+/* Tokens of the claims that take the ranks 0 … max_rank: whose turn it is among the ranks of a set
+ * that is not empty; and what a message that counted as `rank` costs. */
+int policy_turn(const struct policy *p, int max_rank, uint32_t ranks);
+void policy_spend(struct policy *p, int max_rank, int rank);
 
 /* How many of a level may be claimed now: ready ones, within the level's in-flight limit. */
+uint32_t policy_lane_room(const struct queue_config *config, const struct queue_view *view,
+                          int rank); /* how many more may be in flight at a level */
 uint64_t policy_claimable(const struct queue_config *config, const struct queue_view *view,
                           int rank);
 

@@ -61,7 +61,8 @@ void queue_settle_in(struct queue *q, struct message *m)
         if (q->backing)
             q->backing->stored(q, m, true);
     } else {
-        queue_tail_advance(q, m->slot, q->clock_ms);
+        if (!q->lanes[m->slot].tail_lags)
+            queue_tail_advance(q, m->slot, q->clock_ms);
         queue_tail_add(q, m);
         q->backing->stored(q, m, false);
     }
@@ -93,7 +94,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
     /* Before anything is done for this message: counting what is due in the tail may commit a
      * group. */
     uint8_t slot = q->config->levels[rank].slot;
-    if (lane_has_tail(&q->lanes[slot]))
+    if (lane_has_tail(&q->lanes[slot]) && !q->lanes[slot].tail_lags)
         queue_tail_advance(q, slot, queue_order_time(q, now));
     struct message *m = from_draft(q, d, rank, now);
     item->status = STATUS_OK;

@@ -34,6 +34,21 @@ static void free_all(struct seqmap *messages)
     seqmap_fini(messages);
 }
 
+bool queue_empty_some(struct queue *q, uint32_t max)
+{
+    struct seqmap *maps[] = {&q->messages, &q->dead};
+    for (int i = 0; i < 2; i++) {
+        uint64_t seq = 0;
+        for (struct message *m; (m = seqmap_next(maps[i], seq, &seq)); seq++) {
+            if (max-- == 0)
+                return false;
+            seqmap_remove(maps[i], seq);
+            message_free(m);
+        }
+    }
+    return true;
+}
+
 void queue_fini(struct queue *q)
 {
     if (q->memory_total)
@@ -229,7 +244,12 @@ static struct message *in_memory(struct queue *q, const struct message_id *id)
     return m && m->born_ms == id->ready_ms && m->born_slot == id->slot ? m : NULL;
 }
 
-struct message *queue_find(struct queue *q, const struct message_id *id)
+bool queue_shows(const struct queue *q, const struct message *m, struct instant now)
+{
+    return m->state != MESSAGE_DONE || levels_keeps(q->config, m->delivery->died_ms, now.wall_ms);
+}
+
+struct message *queue_find(struct queue *q, const struct message_id *id, struct instant now)
 {
     if (id->queue != q->id || id->seq >= *q->next_seq)
         return NULL;
@@ -238,7 +258,7 @@ struct message *queue_find(struct queue *q, const struct message_id *id)
         q->backing->recall(q, id);
         m = in_memory(q, id);
     }
-    return m;
+    return m && queue_shows(q, m, now) ? m : NULL;
 }
 
 void queue_need_body(struct queue *q, struct message *m)
@@ -262,8 +282,8 @@ int64_t queue_ready_time(const struct queue *q, const struct message *m, struct 
 void queue_restore(struct queue *q, struct message *m, struct instant now)
 {
     enum message_state to = m->state;
-    if (message_pending(m))
-        to = m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
+    if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= queue_ready_time(q, m, now))
+        to = MESSAGE_READY;
     m->state = MESSAGE_NEW;
     queue_move(q, m, to);
     queue_enlist(q, m);

@@ -47,6 +47,10 @@ struct import_item {
     bool escalated;
     int64_t escalated_ms;
     struct priority_ref escalated_from;
+    /* The number of its level there, as a line shows it. A number of escalated_from means the same
+     * level here only where this one does. */
+    bool has_number;
+    int64_t number;
     char *text; /* owned, or NULL: reason, then who escalated it, then why */
     uint16_t reason_len, actor_len, why_len;
     /* Out. */
@@ -93,6 +97,21 @@ struct move_note {
     uint16_t reason_len;
 };
 
+/* A place in a lane: what stands before it is claimed first. */
+struct place {
+    int64_t ready_ms;
+    uint64_t seq;
+};
+
+/* The places of the first `max` ready messages of a lane, as far as they are at hand. */
+struct heads_item {
+    uint8_t slot;
+    uint32_t max;
+    struct place *places; /* out: the caller's to free; NULL: none */
+    uint32_t count;       /* out: of places */
+    bool whole;           /* out: the lane has no others */
+};
+
 /* How many ready messages of a lane stand before a place. */
 struct count_item {
     uint8_t slot;
@@ -123,7 +142,7 @@ struct queue_backing {
      * now it was as it was born. */
     void (*changed)(struct queue *q, struct message *m, bool first);
     /* It leaves for DONE, EXPIRED, CANCELLED or DEAD and is freed after this call. */
-    void (*ended)(struct queue *q, struct message *m, enum message_state to, struct instant now);
+    void (*ended)(struct queue *q, struct message *m, enum message_state to);
     /* DEAD to pending again: the message is in memory, its record is to move back. */
     void (*revived)(struct queue *q, struct message *m);
     /* Brings the body of a message into memory. */
@@ -132,8 +151,9 @@ struct queue_backing {
     void (*recall)(struct queue *q, const struct message_id *id);
     /* A lane has ready messages in its tail and none before the bound: bring some. */
     void (*refill)(struct queue *q, uint8_t slot, struct instant now);
-    /* How many of the tail have from_ms < ready_ms <= to_ms, and when the next one after is due. */
-    uint64_t (*tail_due)(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms,
+    /* How many of the tail have from_ms < ready_ms <= to_ms, and when the next one after is due.
+     * When there are very many, to_ms is lowered to how far it has come. */
+    uint64_t (*tail_due)(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms,
                          int64_t *next_ms);
     /* Dedup keys. The entry's key, id and times are set; find fills in all but the key. */
     bool (*dedup_find)(struct queue *q, const char *key, size_t len, struct dedup_hit *hit);
@@ -149,6 +169,7 @@ struct lane {
     uint64_t tail_scheduled;
     int64_t tail_clock_ms; /* up to this time ready messages of the tail are counted as ready */
     int64_t tail_due_ms;   /* when the next scheduled one of the tail will be ready */
+    bool tail_lags;        /* more of it is ready than was counted; only sweeps go on counting */
     int64_t bound_ms;      /* with a tail: the last place up to which all is in memory */
     uint64_t bound_seq;
     /* In memory, recorded as cold and as yet untouched: after a restart these are tail again. */
@@ -185,6 +206,9 @@ struct queue {
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
                 uint64_t *next_seq, void (*random)(void *out, size_t len));
 void queue_fini(struct queue *q);
+/* Frees up to `max` messages of a queue that only queue_fini() will see again; true: none is left.
+ */
+bool queue_empty_some(struct queue *q, uint32_t max);
 
 /* Verbs. `now` is the time at which they happen. A refusal changes nothing. */
 void queue_put(struct queue *q, struct put_item *item, struct instant now);
@@ -195,6 +219,20 @@ void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, con
 void queue_release(struct queue *q, struct settle_item *item, struct instant now);
 void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now);
 MUST_USE enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now);
+
+/* A claim of up to `want` messages that take at most rank max_rank. `in_order`: a more urgent level
+ * is emptied before the next is looked at. */
+struct claim_question {
+    int max_rank;
+    uint32_t want;
+    bool in_order;
+};
+
+/* Whether all that such a claim could take is in memory, and none that it would have to look past
+ * has outlived its time to live. `missing`: the slots of lanes that are to be refilled first; none,
+ * but false: a sweep is due. */
+bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
+                 uint32_t *missing);
 
 /* The head of a lane; NULL when nothing there is ready. Brought into memory if need be; what has
  * outlived its time to live is out of the way then. */
@@ -207,9 +245,12 @@ void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
                     const struct move_note *note, struct instant now);
 
 void queue_count_before(const struct queue *q, struct count_item *item);
+void queue_heads(const struct queue *q, struct heads_item *item);
 
 /* The message in memory or brought there, in any state; NULL when there is none. */
-struct message *queue_find(struct queue *q, const struct message_id *id);
+struct message *queue_find(struct queue *q, const struct message_id *id, struct instant now);
+/* False when it is done, and not kept any more. */
+bool queue_shows(const struct queue *q, const struct message *m, struct instant now);
 void queue_need_body(struct queue *q, struct message *m);
 
 void queue_cancel_pending(struct queue *q, struct message *m, struct instant now);
@@ -225,8 +266,9 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
 /* For stores. */
 
 /* Puts a message back in its place as it was recorded: m->state, slot, ready_ms, delivery and so on
- * are set; totals are not touched. For SCHEDULED and READY the state follows from ready_ms and now.
- * The lane's tail counts are the caller's to correct first. */
+ * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its time has
+ * come; if it was touched it is so with the next sweep, of which the store is told. The lane's tail
+ * counts are the caller's to correct first. */
 void queue_restore(struct queue *q, struct message *m, struct instant now);
 /* Up to when a message counts as ready: now, or what its lane's tail has been counted by. */
 int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now);
@@ -238,8 +280,16 @@ void queue_tail_add(struct queue *q, const struct message *m);
 void queue_tail_take(struct queue *q, const struct message *m);
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
-bool lane_has_tail(const struct lane *l);
-bool lane_head_known(const struct lane *l);           /* no refill is needed to claim from it */
+static inline bool lane_has_tail(const struct lane *l)
+{
+    return l->tail_ready + l->tail_scheduled > 0;
+}
+static inline bool lane_has_cold(const struct lane *l) /* a tail, or what will be one */
+{
+    return lane_has_tail(l) || l->cold_ready + l->cold_scheduled > 0;
+}
+bool lane_tail_claimable(const struct lane *l); /* something in the tail is ready, or may be */
+bool lane_head_known(const struct lane *l);     /* no refill is needed to claim from it */
 struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
 
 struct dedup_entry {

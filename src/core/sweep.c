@@ -34,7 +34,10 @@ static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct i
     for (struct order_node *n; moved < max && (n = order_first(&l->scheduled)); moved++) {
         if (n->key > now.wall_ms)
             break;
-        queue_move(q, container_of(n, struct message, node), MESSAGE_READY);
+        struct message *m = container_of(n, struct message, node);
+        queue_move(q, m, MESSAGE_READY);
+        if (m->touched) /* its record would say otherwise, should the clock be set back */
+            queue_touch(q, m);
     }
     if (l->tail_due_ms <= now.wall_ms)
         queue_tail_advance(q, slot, now.wall_ms);
@@ -45,9 +48,9 @@ static uint32_t sweep_history(struct queue *q, uint32_t max, struct instant now)
 {
     uint32_t moved = 0;
     for (struct order_node *n; moved < max && (n = order_first(&q->history)); moved++) {
-        if (n->key + q->config->history_ms > now.wall_ms)
-            break;
         struct message *m = container_of(n, struct message, node);
+        if (queue_shows(q, m, now))
+            break;
         queue_forget(q, m);
     }
     return moved;
@@ -70,6 +73,13 @@ static int64_t earlier(int64_t so_far, const struct order *o, int64_t plus)
     return first && first->key + plus < so_far ? first->key + plus : so_far;
 }
 
+/* For how long the first of the history is kept; what is forgotten already is due at once. */
+static int64_t history_left_ms(const struct queue *q)
+{
+    const struct order_node *first = order_first(&q->history);
+    return first && first->key <= q->config->history_since_ms ? 0 : q->config->history_ms;
+}
+
 void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
 {
     *mono_ms = earlier(INT64_MAX, &q->leased, 0);
@@ -80,6 +90,6 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
         if (l->tail_due_ms < wall)
             wall = l->tail_due_ms;
     }
-    wall = earlier(wall, &q->history, q->config->history_ms);
+    wall = earlier(wall, &q->history, history_left_ms(q));
     *wall_ms = dedup_due(q, wall);
 }

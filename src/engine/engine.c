@@ -4,6 +4,8 @@
 #include "engine/postgres/postgres.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -11,11 +13,15 @@
 static const struct {
     const char *kind;
     engine_opener *open;
-    enum status (*migrate)(const struct engine_options *options, struct buf *report); /* or NULL */
+    /* Each may be NULL. */
+    enum status (*migrate)(const struct engine_options *options, struct buf *report);
+    enum status (*inspect)(const struct engine_options *options, struct engine_inspection *i,
+                           struct buf *error);
+    void (*preview)(const struct engine_options *options, struct engine_preview *p);
 } kinds[] = {
-    {"memory", memory_open, NULL},
-    {"local", local_open, NULL},
-    {"postgres", postgres_open, postgres_migrate},
+    {"memory", memory_open, NULL, NULL, NULL},
+    {"local", local_open, NULL, local_inspect, local_preview},
+    {"postgres", postgres_open, postgres_migrate, NULL, postgres_preview},
 };
 
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
@@ -31,6 +37,22 @@ static size_t kind_find(const char *kind, struct buf *error)
     for (size_t i = 0; i < KIND_COUNT; i++)
         buf_printf(error, " %s", kinds[i].kind);
     return KIND_COUNT;
+}
+
+bool engine_known(const char *kind)
+{
+    struct buf ignored = {0};
+    bool known = kind_find(kind, &ignored) < KIND_COUNT;
+    buf_fini(&ignored);
+    return known;
+}
+
+void engine_preview(const struct engine_options *options, struct engine_preview *p)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(kinds[i].kind, options->kind) == 0 && kinds[i].preview)
+            kinds[i].preview(options, p);
+    }
 }
 
 const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
@@ -57,6 +79,18 @@ enum status engine_migrate(const struct engine_options *options, struct buf *rep
         return kinds[i].migrate(options, report);
     buf_printf(report, "the engine %s brings itself up to date when it is opened", options->kind);
     return STATUS_OK;
+}
+
+enum status engine_inspect(const struct engine_options *options, struct engine_inspection *i,
+                           struct buf *error)
+{
+    size_t k = kind_find(options->kind, error);
+    if (k == KIND_COUNT)
+        return STATUS_INVALID_FIELD;
+    if (kinds[k].inspect)
+        return kinds[k].inspect(options, i, error);
+    buf_printf(error, "the engine %s has no files of its own to look at", options->kind);
+    return STATUS_INVALID_FIELD;
 }
 
 void engine_close(struct engine *shards[], uint32_t shard_count)
@@ -101,6 +135,7 @@ void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
     e->counters.ops[op->verb]++;
     e->in_flight++;
     op->next = NULL;
+    op->outdated = false;
     e->ops->submit(e, op, now);
 }
 
@@ -134,9 +169,50 @@ enum status engine_health(struct engine *e, struct buf *detail)
     return e->ops->health(e, detail);
 }
 
+enum status engine_backup(struct engine *e, struct engine_backup *b)
+{
+    b->path[0] = '\0';
+    if (e->ops->backup)
+        return e->ops->backup(e, b);
+    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->ops->name,
+               engine_has(e, ENGINE_DURABLE) ? "back up its database, as with pg_basebackup"
+                                             : "use the engine local to keep messages");
+    return STATUS_BACKUP_UNAVAILABLE;
+}
+
+void engine_backup_progress(struct engine *e, struct engine_backup_progress *p)
+{
+    *p = (struct engine_backup_progress){0};
+    if (e->ops->backup_progress)
+        e->ops->backup_progress(e, p);
+}
+
 void engine_finish(struct engine *e, struct engine_op *op)
 {
     assert(e->in_flight > 0);
     e->in_flight--;
     op->done(op);
+}
+
+void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX])
+{
+    snprintf(out, CURSOR_TEXT_MAX, "%" PRIx32 "-%" PRIx32 "-%" PRIx64 "-%" PRIx64, c->phase,
+             c->slot, (uint64_t)c->ready_ms, c->seq);
+}
+
+bool cursor_parse(const char *text, size_t len, struct list_cursor *c)
+{
+    char copy[CURSOR_TEXT_MAX];
+    uint64_t ready;
+    int used = 0;
+    if (len >= sizeof(copy))
+        return false;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    if (sscanf(copy, "%8" SCNx32 "-%8" SCNx32 "-%16" SCNx64 "-%16" SCNx64 "%n", &c->phase, &c->slot,
+               &ready, &c->seq, &used) != 4 ||
+        (size_t)used != len)
+        return false;
+    c->ready_ms = (int64_t)ready;
+    return true;
 }

@@ -21,12 +21,12 @@ static struct memory *memory_of(struct engine *e)
     return (struct memory *)e;
 }
 
-static void queue_set(struct memory *m, struct engine_op *op)
+static void queue_set(struct memory *m, struct engine_op *op, struct instant now)
 {
     op->status = STATUS_OK;
     if (op->queue) {
-        op->status =
-            resident_configure(resident_queue_of(op->queue), op->set.config, &op->set.level_name);
+        op->status = resident_configure(resident_queue_of(op->queue), op->set.config,
+                                        &op->set.level_name, now);
         return;
     }
     struct queue_config config = *op->set.config;
@@ -47,7 +47,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     struct memory *m = memory_of(e);
     if (op->verb == ENGINE_QUEUE_SET)
-        queue_set(m, op);
+        queue_set(m, op, now);
     else if (op->verb == ENGINE_QUEUE_DELETE)
         queue_delete(op);
     else
@@ -105,6 +105,7 @@ static const struct engine_ops memory_ops = {
     .flush = flush,
     .poll = poll,
     .next_due_ms = resident_next_due_ms,
+    .holds = resident_holds,
     .queue_find = resident_queue_find,
     .queue_each = resident_queue_each,
     .health = health,

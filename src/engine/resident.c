@@ -16,6 +16,13 @@ void resident_init(struct resident *r, const struct engine_ops *ops)
     *r = (struct resident){.base = {.ops = ops}};
     order_init(&r->wall);
     order_init(&r->mono);
+    order_init(&r->recurring);
+}
+
+static void grave_free(struct resident_queue *rq)
+{
+    queue_fini(&rq->core);
+    free(rq);
 }
 
 void resident_fini(struct resident *r)
@@ -25,9 +32,14 @@ void resident_fini(struct resident *r)
         resident_queue_free(rq);
         at = 0;
     }
+    for (struct resident_queue *rq = r->graves, *next; rq; rq = next) {
+        next = rq->next_dirty;
+        grave_free(rq);
+    }
     map_fini(&r->queues);
     order_fini(&r->wall);
     order_fini(&r->mono);
+    order_fini(&r->recurring);
 }
 
 static struct due *due_new(struct resident_queue *rq)
@@ -84,20 +96,35 @@ void resident_queue_retire(struct resident_queue *rq)
     struct resident *r = rq->engine;
     due_set(&r->wall, rq->due_wall, INT64_MAX);
     due_set(&r->mono, rq->due_mono, INT64_MAX);
+    resident_schedules_retire(rq);
     map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
     rq->deleted = true;
 }
 
 void resident_queue_free(struct resident_queue *rq)
 {
+    struct resident *r = rq->engine;
     if (rq->dirty)
-        undirty(rq->engine, rq);
+        undirty(r, rq);
     if (!rq->deleted)
         resident_queue_retire(rq);
-    queue_fini(&rq->core);
     free(rq->due_wall);
     free(rq->due_mono);
-    free(rq);
+    resident_schedules_free(rq);
+    *rq->core.memory_total -= rq->core.memory;
+    rq->core.memory = 0;
+    rq->next_dirty = r->graves;
+    r->graves = rq;
+}
+
+/* What a deleted queue had in memory goes in portions. */
+static void dig(struct resident *r, uint32_t max)
+{
+    struct resident_queue *rq = r->graves;
+    if (!rq || !queue_empty_some(&rq->core, max))
+        return;
+    r->graves = rq->next_dirty;
+    grave_free(rq);
 }
 
 void resident_touch(struct resident_queue *rq)
@@ -136,12 +163,23 @@ int64_t resident_next_due_ms(struct engine *e, struct instant now)
 {
     struct resident *r = (struct resident *)e;
     const struct order_node *wall = order_first(&r->wall), *mono = order_first(&r->mono);
-    int64_t due = INT64_MAX;
-    if (wall)
+    const struct order_node *recurring = order_first(&r->recurring);
+    int64_t due = r->graves ? 0 : INT64_MAX;
+    if (wall && wall->key - now.wall_ms < due)
         due = wall->key - now.wall_ms;
+    if (recurring && recurring->key - now.wall_ms < due)
+        due = recurring->key - now.wall_ms;
     if (mono && mono->key - now.mono_ms < due)
         due = mono->key - now.mono_ms;
     return due < 0 ? 0 : due;
+}
+
+bool resident_holds(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
+                    struct instant now)
+{
+    (void)e;
+    uint32_t missing;
+    return queue_holds(&resident_queue_of(q)->core, ask, now, &missing);
 }
 
 struct engine_queue *resident_queue_find(struct engine *e, const char *name, size_t len)
@@ -157,17 +195,16 @@ struct engine_queue *resident_queue_each(struct engine *e, size_t *at)
 }
 
 enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
-                               const char **level_name)
+                               const char **level_name, struct instant now)
 {
     bool used[LEVEL_COUNT_MAX];
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane_view *v = &rq->face.view.lanes[slot];
-        used[slot] = v->ready + v->scheduled + v->leased + v->dead > 0;
-    }
+    queue_view_used(&rq->face.view, used);
     struct queue_config config = *next;
     if (!levels_adopt_slots(&rq->face.config, used, &config, level_name))
         return STATUS_LEVEL_IN_USE;
+    levels_adopt_history(&rq->face.config, &config, now.wall_ms);
     rq->face.config = config;
+    rq->face.version++;
     resident_touch(rq);
     return STATUS_OK;
 }
@@ -196,32 +233,34 @@ static void apply_import(struct resident_queue *rq, struct engine_op *op, struct
         queue_import(&rq->core, &op->import.items[i], now);
 }
 
-/* The heads that a claim has looked at. Taking one changes no other. */
-struct claim_heads {
+/* A claim under way, and the heads that it has looked at. Taking one changes no other. */
+struct claiming {
+    struct resident_queue *rq;
+    struct engine_op *op;
+    struct instant now;
+    int64_t lease_ms;
     uint32_t known; /* a set of slots */
     struct message *heads[LEVEL_COUNT_MAX];
 };
 
-static struct message *head_of(struct claim_heads *h, struct resident_queue *rq, uint8_t slot,
-                               struct instant now)
+static struct message *head_of(struct claiming *c, uint8_t slot)
 {
-    if (!(h->known & 1U << slot)) {
-        h->heads[slot] = queue_head(&rq->core, slot, now);
-        h->known |= 1U << slot;
+    if (!(c->known & 1U << slot)) {
+        c->heads[slot] = queue_head(&c->rq->core, slot, c->now);
+        c->known |= 1U << slot;
     }
-    return h->heads[slot];
+    return c->heads[slot];
 }
 
 /* The message whose turn it is in a step, or NULL. */
-static struct message *step_head(struct claim_heads *h, struct resident_queue *rq,
-                                 const struct plan *plan, const struct plan_step *step,
-                                 struct instant now)
+static struct message *step_head(struct claiming *c, const struct plan_step *step)
 {
+    const struct plan *plan = c->op->claim.plan;
     struct message *best = NULL;
     int64_t best_key = 0;
     for (uint32_t i = 0; i < step->lane_count; i++) {
         const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
-        struct message *m = plan->room[lane->slot] > 0 ? head_of(h, rq, lane->slot, now) : NULL;
+        struct message *m = plan->room[lane->slot] > 0 ? head_of(c, lane->slot) : NULL;
         if (!m || m->ready_ms > lane->until_ms)
             continue;
         int64_t key = m->ready_ms + lane->bias_ms;
@@ -233,26 +272,60 @@ static struct message *step_head(struct claim_heads *h, struct resident_queue *r
     return best;
 }
 
+/* False when the step has nothing more to give. */
+static bool take_one(struct claiming *c, struct plan_step *step)
+{
+    struct engine_op *op = c->op;
+    struct message *m = step->found < step->max ? step_head(c, step) : NULL;
+    if (!m)
+        return false;
+    op->claim.plan->room[m->slot]--;
+    c->known &= ~(1U << m->slot);
+    queue_lease(&c->rq->core, m, c->lease_ms, c->now);
+    step->found++;
+    op->claim.found++;
+    show(c->rq, op, m, c->now);
+    return true;
+}
+
+/* The steps in turn, which begin at this one. */
+static void take_in_turn(struct claiming *c, uint32_t first)
+{
+    struct plan *plan = c->op->claim.plan;
+    uint8_t at[LEVEL_COUNT_MAX]; /* by rank: its step */
+    uint32_t ranks = 0;          /* that have something, as far as is known */
+    for (uint32_t i = first; i < plan->step_count; i++) {
+        at[plan->steps[i].rank] = (uint8_t)i;
+        ranks |= 1U << plan->steps[i].rank;
+    }
+    while (ranks && c->op->claim.found < plan->want) {
+        int rank = policy_turn(plan->policy, plan->max_rank, ranks);
+        if (take_one(c, &plan->steps[at[rank]]))
+            policy_spend(plan->policy, plan->max_rank, rank);
+        else
+            ranks &= ~(1U << rank);
+    }
+}
+
 static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     struct plan *plan = op->claim.plan;
-    int64_t lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
-    struct claim_heads heads;
-    heads.known = 0;
+    struct claiming c;
+    c.rq = rq;
+    c.op = op;
+    c.now = now;
+    c.lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
+    c.known = 0;
     op->claim.found = 0;
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        plan->steps[i].found = 0;
     for (uint32_t i = 0; i < plan->step_count; i++) {
-        struct plan_step *step = &plan->steps[i];
-        for (step->found = 0; step->found < step->max && op->claim.found < plan->want;
-             step->found++) {
-            struct message *m = step_head(&heads, rq, plan, step, now);
-            if (!m)
-                break;
-            plan->room[m->slot]--;
-            heads.known &= ~(1U << m->slot);
-            queue_lease(&rq->core, m, lease_ms, now);
-            op->claim.found++;
-            show(rq, op, m, now);
+        if (plan->steps[i].in_turn) {
+            take_in_turn(&c, i);
+            return;
         }
+        while (op->claim.found < plan->want && take_one(&c, &plan->steps[i]))
+            ;
     }
 }
 
@@ -290,9 +363,16 @@ static void apply_count(struct resident_queue *rq, struct engine_op *op, struct 
         queue_count_before(&rq->core, &op->count.items[i]);
 }
 
+static void apply_heads(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    (void)now;
+    for (uint32_t i = 0; i < op->heads.count; i++)
+        queue_heads(&rq->core, &op->heads.items[i]);
+}
+
 static void apply_get(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
-    struct message *m = queue_find(&rq->core, &op->one.id);
+    struct message *m = queue_find(&rq->core, &op->one.id, now);
     if (m)
         show(rq, op, m, now);
     else
@@ -331,7 +411,7 @@ static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t fro
     uint64_t seq = from;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
         /* A store lists these itself: whether they are in memory changes from page to page. */
-        if (m->cold && !m->touched && message_pending(m))
+        if ((m->cold && !m->touched && message_pending(m)) || !queue_shows(&rq->core, m, now))
             continue;
         if (op->list.found == op->list.limit)
             return true;
@@ -344,10 +424,21 @@ static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t fro
 
 enum { LIST_LIVE, LIST_DEAD };
 
+/* Ours are a phase and a seq. */
+static bool cursor_valid(const struct list_cursor *c)
+{
+    return c->phase <= LIST_DEAD && c->slot == 0 && c->ready_ms == 0 && c->seq < 1ULL << 48;
+}
+
 static void apply_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->list.found = 0;
+    op->list.more = false;
     op->list.next = op->list.after;
+    if (!cursor_valid(&op->list.after)) {
+        op->status = STATUS_INVALID_FIELD;
+        return;
+    }
     if (op->list.next.phase == LIST_LIVE) {
         op->list.more = list_map(rq, &rq->core.messages, op->list.next.seq + 1, op, now);
         if (op->list.more)
@@ -361,8 +452,12 @@ static void apply_list(struct resident_queue *rq, struct engine_op *op, struct i
 static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->list.found = 0;
+    op->list.more = false;
     op->list.next = op->list.after;
-    op->list.more = list_map(rq, &rq->core.dead, op->list.after.seq + 1, op, now);
+    if (!cursor_valid(&op->list.after))
+        op->status = STATUS_INVALID_FIELD;
+    else
+        op->list.more = list_map(rq, &rq->core.dead, op->list.after.seq + 1, op, now);
 }
 
 static void revive_or_drop(struct resident_queue *rq, struct engine_op *op, struct message *m,
@@ -379,7 +474,7 @@ static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, str
 {
     op->bulk.count = 0;
     for (uint32_t i = 0; i < op->bulk.id_count; i++) {
-        struct message *m = queue_find(&rq->core, &op->bulk.ids[i]);
+        struct message *m = queue_find(&rq->core, &op->bulk.ids[i], now);
         if (m && m->state == MESSAGE_DEAD)
             revive_or_drop(rq, op, m, now);
     }
@@ -409,18 +504,18 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_CANCEL] = apply_cancel,
     [ENGINE_MOVE] = apply_move,
     [ENGINE_COUNT] = apply_count,
+    [ENGINE_HEADS] = apply_heads,
     [ENGINE_GET] = apply_get,
     [ENGINE_PURGE] = apply_purge,
     [ENGINE_LIST] = apply_list,
     [ENGINE_DEAD_LIST] = apply_dead_list,
     [ENGINE_DEAD_REDRIVE] = apply_dead_bulk,
     [ENGINE_DEAD_DROP] = apply_dead_bulk,
+    [ENGINE_SCHEDULE_SET] = resident_schedule_set,
+    [ENGINE_SCHEDULE_DELETE] = resident_schedule_delete,
+    [ENGINE_SCHEDULE_LIST] = resident_schedule_list,
+    [ENGINE_FIRE] = resident_fire,
 };
-
-struct resident_queue *resident_queue_due(struct order_node *timer)
-{
-    return container_of(timer, struct due, node)->queue;
-}
 
 /* The queue whose timer is due first, or NULL. */
 static struct resident_queue *first_due(struct resident *r, struct instant now)
@@ -431,13 +526,14 @@ static struct resident_queue *first_due(struct resident *r, struct instant now)
         if (!n || n->key > now.wall_ms)
             return NULL;
     }
-    return resident_queue_due(n);
+    return container_of(n, struct due, node)->queue;
 }
 
 static void apply_sweep(struct resident *r, struct engine_op *op, struct instant now)
 {
     uint32_t left = op->sweep.max;
     struct resident_queue *rq;
+    dig(r, op->sweep.max);
     for (struct resident_queue *d = r->dirty; d; d = d->next_dirty)
         retime(d); /* they stay dirty: a store has still to write their records */
     while (left > 0 && (rq = first_due(r, now))) {
@@ -446,15 +542,16 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
         uint32_t moved = queue_sweep(&rq->core, left, now);
         if (r->after_sweep)
             r->after_sweep(rq, now);
-        left -= moved;
+        left -= moved > 0 ? moved : 1;
         retime(rq);
         resident_touch(rq);
         if (op->sweep.touched)
             op->sweep.touched(op, &rq->face);
-        if (moved == 0) /* only counts changed, or a timer was early: no progress to wait for */
+        if (moved == 0 && first_due(r, now) == rq) /* a timer was early: no progress to wait for */
             break;
     }
     op->sweep.more = left == 0;
+    resident_schedules_sweep(r, op, now);
 }
 
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now)

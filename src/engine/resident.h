@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 
 struct due;
+struct recurring;
 
 struct resident_queue {
     struct engine_queue face; /* first: what the layers above hold */
@@ -19,17 +20,24 @@ struct resident_queue {
     bool dirty; /* its timers, and for stores its record, are to be looked at */
     struct resident_queue *next_dirty;
     bool deleted;
+    struct recurring **schedules; /* owned, by name; face.schedules of them */
+    struct recurring *firing;     /* its new timing is to be stored with the message to come */
 };
 
 struct resident {
-    struct engine base; /* first */
-    struct map queues;  /* struct resident_queue by name */
-    struct order wall;  /* struct due by when a delay or time to live ends */
-    struct order mono;  /* … or a lease */
+    struct engine base;      /* first */
+    struct map queues;       /* struct resident_queue by name */
+    struct order wall;       /* struct due by when a delay or time to live ends */
+    struct order mono;       /* … or a lease */
+    struct order recurring;  /* struct recurring, by when to show that it is due */
+    uint64_t next_recurring; /* numbers for ties */
     struct resident_queue *dirty;
+    struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
     /* Brings into memory what is due but only in a store; may be NULL. */
     void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
     void (*after_sweep)(struct resident_queue *rq, struct instant now);
+    /* A schedule was set or its timing has changed; s NULL: it is deleted. May be NULL. */
+    void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
 };
 
 void resident_init(struct resident *r, const struct engine_ops *ops);
@@ -38,8 +46,10 @@ void resident_fini(struct resident *r);
 struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,
                                           const struct queue_config *config);
 void resident_queue_retire(
-    struct resident_queue *rq);                      /* its name is free, time does nothing to it */
-void resident_queue_free(struct resident_queue *rq); /* out of the map and the timers, too */
+    struct resident_queue *rq); /* its name is free, time does nothing to it */
+/* Out of the map and the timers, too. Its messages go with the sweeps to come, or resident_fini().
+ */
+void resident_queue_free(struct resident_queue *rq);
 
 static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
 {
@@ -49,9 +59,29 @@ static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
 /* Runs op on its queue; everything but creating and deleting queues. */
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now);
 
+/* resident_schedules.c */
+
+/* A schedule of a queue and its timer. */
+struct recurring {
+    struct schedule schedule;
+    struct resident_queue *queue;
+    struct order_node node; /* in resident.recurring; last */
+};
+
+void resident_schedule_set(struct resident_queue *rq, struct engine_op *op, struct instant now);
+void resident_schedule_delete(struct resident_queue *rq, struct engine_op *op, struct instant now);
+void resident_schedule_list(struct resident_queue *rq, struct engine_op *op, struct instant now);
+void resident_fire(struct resident_queue *rq, struct engine_op *op, struct instant now);
+/* Shows what is due. */
+void resident_schedules_sweep(struct resident *r, struct engine_op *op, struct instant now);
+/* One that a store had: taken, with its timing. */
+void resident_schedule_restore(struct resident_queue *rq, struct schedule *s);
+void resident_schedules_retire(struct resident_queue *rq); /* their timers end */
+void resident_schedules_free(struct resident_queue *rq);
+
 /* Checks and adopts a new configuration. */
 MUST_USE enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
-                                        const char **level_name);
+                                        const char **level_name, struct instant now);
 
 void resident_touch(struct resident_queue *rq); /* marks it dirty */
 
@@ -59,8 +89,9 @@ void resident_touch(struct resident_queue *rq); /* marks it dirty */
 void resident_settle(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
                      void *ctx);
 
-struct resident_queue *resident_queue_due(struct order_node *timer); /* of `wall` or `mono` */
 int64_t resident_next_due_ms(struct engine *e, struct instant now);
+bool resident_holds(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
+                    struct instant now);
 struct engine_queue *resident_queue_find(struct engine *e, const char *name, size_t len);
 struct engine_queue *resident_queue_each(struct engine *e, size_t *at);
 

@@ -1,34 +1,10 @@
 #include "net/conn.h"
 
-#include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-/* One connection: from bytes to requests, and from output to the kernel.
- *
- * The common request comes whole in one read and is parsed where it lies, in the
- * server's input buffer; only what is left over at the end of a read is copied to
- * the connection. The common answer is one write per loop turn. A request that
- * came in pieces has its head parsed twice, once to know its framing and once when
- * the body is there, because the buffer may have moved in between; that is cheaper
- * than keeping sixty-four headers per connection. */
-
-static size_t unsent(const struct conn *c)
-{
-    return c->out.len + c->sending.len + c->held;
-}
-
-static bool memory_is_short(const struct http_server *s)
-{
-    return s->counters.buffer_bytes > s->limits.buffers_max;
-}
-
-/* Asked between requests only: one that has started is always taken to its end. */
-static bool is_full(const struct conn *c)
-{
-    size_t unsent_max = memory_is_short(c->server) ? 0 : CONN_PAUSE_SIZE;
-    return c->request_count >= c->server->limits.pipeline_max || unsent(c) > unsent_max;
-}
+/* The life of a connection: what it waits for, its reads and writes, its turn and its end. What
+ * its bytes mean is in intake.c, and in greeting.c when they are TLS records. The common answer is
+ * one write per loop turn. */
 
 void conn_touch(struct conn *c)
 {
@@ -73,23 +49,16 @@ void conn_watch(struct conn *c)
         watch_set(c, WATCH_LINGER, c->watch == WATCH_LINGER ? c->watch_ms : now_ms);
     else if (c->last || c->ended)
         watch_set(c, WATCH_NONE, 0);
+    else if (c->tls && !c->tls->greeted)
+        watch_set(c, WATCH_GREETING, c->began_ms);
     else if (c->head_len > 0)
         watch_set(c, WATCH_BODY, c->began_ms);
-    else if (c->in.len > 0 && !is_full(c))
+    else if ((c->in.len > 0 || (c->tls && tls_stream_is_partial(c->tls))) && !intake_is_full(c))
         watch_set(c, WATCH_HEAD, c->began_ms);
-    else if (c->request_count == 0 && unsent(c) == 0)
+    else if (c->request_count == 0 && conn_unsent(c) == 0)
         watch_set(c, WATCH_IDLE, now_ms);
     else
         watch_set(c, WATCH_NONE, 0);
-}
-
-/* Notes what the connection's buffers take, for the server's sum. */
-static void memory_account(struct conn *c, size_t bytes)
-{
-    if (bytes == c->buffer_bytes)
-        return;
-    net_count(c->server, buffer_bytes, bytes - c->buffer_bytes);
-    c->buffer_bytes = bytes;
 }
 
 /* Requests leave the list before their on_hangup is called; one that an on_hangup answers while it
@@ -100,12 +69,12 @@ static void requests_cut_off(struct conn *c)
     while ((req = STAILQ_FIRST(&c->requests))) {
         STAILQ_REMOVE_HEAD(&c->requests, next);
         c->request_count--;
-        req->conn = NULL;
         if (req->answered) {
             request_free(req);
             continue;
         }
         net_count(c->server, hangups, 1);
+        request_orphan(req);
         if (req->on_hangup)
             req->on_hangup(req);
     }
@@ -120,6 +89,7 @@ static void on_closed(uv_handle_t *handle)
     s->over_count -= c->over;
     net_count(s, connections_open, -1);
     buf_fini(&c->sending);
+    account_close(c->account);
     free(c);
     server_handle_closed(s);
 }
@@ -130,6 +100,8 @@ void conn_close(struct conn *c)
         return;
     c->closing = true;
     struct http_server *s = c->server;
+    if (c->tls)
+        records_end(c);
     if (c->dirty)
         TAILQ_REMOVE(&s->dirty, c, dirty_link);
     if (c->late)
@@ -139,8 +111,8 @@ void conn_close(struct conn *c)
         TAILQ_REMOVE(&s->writers, c, writer_link);
     buf_fini(&c->in);
     buffer_retire(s, &c->out);
-    memory_account(c, 0);
-    uv_close((uv_handle_t *)&c->tcp, on_closed);
+    memory_release(c);
+    uv_close(&c->io.handle, on_closed);
     requests_cut_off(c);
 }
 
@@ -164,172 +136,6 @@ void conn_refuse(struct conn *c, enum status status, const char *detail)
     buf_fini(&body);
 }
 
-/* The number is the path's own, so the sentence is made each time. */
-static const char *too_large(struct conn *c)
-{
-    struct http_server *s = c->server;
-    snprintf(s->too_large, sizeof(s->too_large), "A body on this path has at most %zu bytes.",
-             c->body_max);
-    return s->too_large;
-}
-
-/* The head is whole: settles how much body may follow. */
-static enum status head_begin(struct conn *c, const char *data, const char **why)
-{
-    struct http_server *s = c->server;
-    struct parse_head *head = &s->head;
-    enum status status = parse_head(head, data, c->head_len, s->limits.headers_max, why);
-    if (status)
-        return status;
-    c->chunked = head->chunked;
-    c->content_length = head->content_length;
-    c->chunks = (struct parse_chunks){0};
-    if (c->content_length == 0 && !c->chunked)
-        return STATUS_OK;
-    c->body_max = s->hooks.body_limit(s->hooks.ctx, head->verb, head->path.data, head->path.len);
-    if (c->content_length > c->body_max) {
-        *why = too_large(c);
-        return STATUS_PAYLOAD_TOO_LARGE;
-    }
-    c->continue_due = head->expect_continue;
-    c->began_ms = uv_now(s->loop);
-    return STATUS_OK;
-}
-
-/* Hands the request over. It may be answered, and gone, when the handler returns. */
-static void request_deliver(struct conn *c, const char *body, size_t body_len)
-{
-    struct http_server *s = c->server;
-    const struct parse_head *head = &s->head;
-    struct http_request *req = request_new(c);
-    request_name(req, head->request_id);
-    req->verb = head->verb;
-    req->path = head->path.data;
-    req->path_len = head->path.len;
-    req->query = head->query.data;
-    req->query_len = head->query.len;
-    req->body = body;
-    req->body_len = body_len;
-    req->content_type = head->content_type;
-    req->authorization = head->authorization;
-    req->receipt = head->receipt;
-    req->head = head;
-    req->close = !head->keep_alive;
-    req->keep_alive = head->http10;
-    c->last |= !head->keep_alive;
-    c->head_len = 0;
-    c->continue_due = false;
-    net_count(s, requests, 1);
-    net_count(s, requests_open, 1);
-    s->hooks.handle(req, s->hooks.ctx);
-}
-
-/* Whether the body is whole. `*end` is where the request ends in data[0, *len). Chunks are decoded
- * in place, and while some are still to come *len shrinks to what the decoded bytes take. */
-static enum status body_take(struct conn *c, char *data, size_t *len, size_t *end, bool *whole,
-                             const char **why)
-{
-    if (!c->chunked) {
-        *whole = *len - c->head_len >= c->content_length;
-        *end = c->head_len + (size_t)c->content_length;
-        return STATUS_OK;
-    }
-    size_t at = c->head_len + c->chunks.decoded;
-    size_t used;
-    size_t made;
-    enum status status =
-        parse_chunks(&c->chunks, data + at, *len - at, c->body_max, &used, &made, why);
-    if (status == STATUS_PAYLOAD_TOO_LARGE)
-        *why = too_large(c);
-    *whole = c->chunks.done;
-    *end = at + used;
-    if (!*whole)
-        *len = at + made;
-    return status;
-}
-
-/* One step: takes the request at the front of data[0, *len) if it is whole. `*end` is how many
- * bytes it took, 0 when more have to come. */
-static enum status request_take(struct conn *c, char *data, size_t *len, size_t *end,
-                                const char **why)
-{
-    struct http_server *s = c->server;
-    enum status status = STATUS_OK;
-    bool parsed = c->head_len == 0;
-    *end = 0;
-    if (parsed) {
-        status = parse_find(data, *len, s->limits.head_max, &c->scanned, &c->head_len, why);
-        if (status || c->head_len == 0)
-            return status;
-        status = head_begin(c, data, why);
-        if (status)
-            return status;
-    }
-    size_t request_end;
-    bool whole;
-    size_t head_len = c->head_len;
-    status = body_take(c, data, len, &request_end, &whole, why);
-    if (status)
-        return status;
-    if (!whole) {
-        conn_collect(c); /* a 100 Continue, if it is due */
-        return STATUS_OK;
-    }
-    if (!parsed) {
-        status = parse_head(&s->head, data, head_len, s->limits.headers_max, why);
-        assert(status == STATUS_OK);
-    }
-    *end = request_end;
-    request_deliver(c, data + head_len, c->chunked ? c->chunks.decoded : (size_t)c->content_length);
-    c->began_ms = uv_now(s->loop);
-    return STATUS_OK;
-}
-
-/* Takes requests from data[0, *len) until one is not whole, or the connection is full or has had
- * its last, or its share of the turn: the pipeline of one does not keep the others waiting. Returns
- * how many bytes were used; *len may have shrunk. */
-static size_t input_take(struct conn *c, char *data, size_t *len)
-{
-    size_t at = 0;
-    c->input_waits = false;
-    for (unsigned taken = 0; at < *len && !c->last && !c->broken; taken++) {
-        if (c->head_len == 0 && (is_full(c) || taken == c->server->limits.pipeline_max)) {
-            c->input_waits = true;
-            c->waits_turn = c->server->turn;
-            break;
-        }
-        size_t left = *len - at;
-        size_t end;
-        const char *why = NULL;
-        enum status status = request_take(c, data + at, &left, &end, &why);
-        if (status) {
-            net_count(c->server, parse_errors, 1);
-            conn_refuse(c, status, why);
-        } else if (end == 0) {
-            *len = at + left;
-            break;
-        }
-        at += end;
-    }
-    return c->last ? *len : at;
-}
-
-static void input_feed(struct conn *c, char *data, size_t len)
-{
-    if (c->in.len == 0) {
-        c->began_ms = uv_now(c->server->loop);
-        size_t used = input_take(c, data, &len);
-        buf_put(&c->in, data + used, len - used);
-        return;
-    }
-    buf_put(&c->in, data, len);
-    size_t used = input_take(c, c->in.data, &c->in.len);
-    if (c->in.len > 0)
-        buf_consume(&c->in, used);
-    if (c->in.len == 0)
-        buf_fini(&c->in);
-}
-
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *b)
 {
     (void)suggested;
@@ -346,7 +152,7 @@ static bool has_room(const struct conn *c)
 static void reading_stop(struct conn *c)
 {
     c->reading = false;
-    uv_read_stop((uv_stream_t *)&c->tcp);
+    uv_read_stop(&c->io.stream);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
@@ -364,10 +170,12 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
         net_count(c->server, bytes_in, nread);
         if (c->last)
             c->discarded += (size_t)nread;
+        else if (c->tls)
+            records_feed(c, b->base, (size_t)nread);
         else
-            input_feed(c, b->base, (size_t)nread);
+            intake_feed(c, b->base, (size_t)nread);
     }
-    if (!has_room(c))
+    if (!c->closing && !has_room(c))
         reading_stop(c);
     conn_touch(c);
 }
@@ -376,8 +184,9 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
  * sends more than can be kept, or that asks on without reading its answers, is made to wait. */
 static void reading_update(struct conn *c)
 {
-    bool deaf = c->input_waits && unsent(c) > CONN_PAUSE_SIZE;
-    bool wanted = has_room(c) && !deaf && !c->ended && c->discarded <= CONN_DISCARD_MAX;
+    bool deaf = c->input_waits && conn_unsent(c) > CONN_PAUSE_SIZE;
+    bool wanted =
+        has_room(c) && !deaf && !c->starved && !c->ended && c->discarded <= CONN_DISCARD_MAX;
     if (wanted == c->reading)
         return;
     if (!wanted) {
@@ -385,7 +194,7 @@ static void reading_update(struct conn *c)
         return;
     }
     c->reading = true;
-    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
+    if (uv_read_start(&c->io.stream, on_alloc, on_read) < 0)
         conn_close(c);
 }
 
@@ -415,16 +224,30 @@ static void output_queue(struct conn *c, size_t written)
     c->writer_ms = uv_now(c->server->loop);
     c->write.data = c;
     TAILQ_INSERT_TAIL(&c->server->writers, c, writer_link);
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &rest, 1, on_written) < 0)
+    if (uv_write(&c->write, &c->io.stream, &rest, 1, on_written) < 0)
         conn_close(c);
+}
+
+/* Under TLS what leaves are records, of the answers and of the protocol itself. */
+static void output_seal(struct conn *c)
+{
+    struct tls_stream *t = c->tls;
+    buffer_reuse(c->server, &t->records);
+    tls_stream_write(t, c->out.data, c->out.len);
+    buffer_retire(c->server, &c->out);
+    c->out = t->records;
+    t->records = (struct buf){0};
+    c->broken |= t->failed;
 }
 
 static void output_write(struct conn *c)
 {
+    if (c->tls && c->sending.len == 0 && c->out.len + c->tls->records.len > 0)
+        output_seal(c);
     if (c->out.len == 0 || c->sending.len > 0)
         return;
     uv_buf_t all = uv_buf_init(c->out.data, (unsigned)c->out.len);
-    int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
+    int n = uv_try_write(&c->io.stream, &all, 1);
     if (n < 0 && n != UV_EAGAIN) {
         conn_close(c);
         return;
@@ -435,23 +258,6 @@ static void output_write(struct conn *c)
         buffer_retire(c->server, &c->out);
     else
         output_queue(c, written);
-}
-
-static bool may_resume(const struct conn *c)
-{
-    return c->input_waits && !c->closing && !c->last && !is_full(c);
-}
-
-/* Input that had to wait for its turn. */
-static void input_resume(struct conn *c)
-{
-    if (c->watch == WATCH_NONE)
-        c->began_ms = uv_now(c->server->loop);
-    size_t used = input_take(c, c->in.data, &c->in.len);
-    if (c->in.len > 0)
-        buf_consume(&c->in, used);
-    if (c->in.len == 0)
-        buf_fini(&c->in);
 }
 
 static bool someone_waits(const struct conn *c)
@@ -478,19 +284,15 @@ static void output_end(struct conn *c)
     }
     if (c->shut)
         return;
+    if (c->tls) {
+        tls_stream_end(c->tls);
+        output_write(c);
+        if (c->closing || c->sending.len > 0)
+            return;
+    }
     c->shut = true;
-    if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shut) < 0)
+    if (uv_shutdown(&c->shutdown, &c->io.stream, on_shut) < 0)
         conn_close(c);
-}
-
-/* When all connections together hold too much, those in the middle of a large body give way. */
-static void memory_update(struct conn *c)
-{
-    memory_account(c, c->in.cap + c->out.cap + c->sending.cap + c->held);
-    if (!memory_is_short(c->server) || c->in.cap <= 2 * CONN_READ_SIZE || c->last)
-        return;
-    buf_fini(&c->in);
-    conn_refuse(c, STATUS_OVERLOADED, "Too much is being received at once.");
 }
 
 void conn_settle(struct conn *c)
@@ -499,8 +301,12 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    if (may_resume(c) && c->waits_turn != c->server->turn)
-        input_resume(c);
+    if (c->greeting_waits)
+        greeting_resume(c);
+    if (c->closing)
+        return;
+    if (intake_may_resume(c) && c->waits_turn != c->server->turn)
+        intake_resume(c);
     output_write(c);
     if (c->closing)
         return;
@@ -508,13 +314,15 @@ void conn_settle(struct conn *c)
         conn_close(c);
         return;
     }
-    bool more = may_resume(c);
+    bool more = intake_may_resume(c);
     bool over = c->last || c->ended || (c->server->draining && c->in.len == 0);
-    if (over && c->request_count == 0 && unsent(c) == 0 && !more)
+    if (over && c->request_count == 0 && conn_unsent(c) == 0 && !more)
         output_end(c);
     if (c->closing)
         return;
-    memory_update(c);
+    memory_settle(c);
+    if (c->closing)
+        return;
     reading_update(c);
     if (c->closing)
         return;

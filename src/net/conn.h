@@ -14,8 +14,10 @@
 #ifndef TRIAGE_NET_CONN_H
 #define TRIAGE_NET_CONN_H
 
+#include "net/budget.h"
 #include "net/parse.h"
 #include "net/server.h"
+#include "net/tls_stream.h"
 
 #include <sys/queue.h>
 #include <uv.h>
@@ -26,13 +28,15 @@
 #define CONN_DISCARD_MAX (1024 * 1024) /* bytes thrown away after the last request */
 #define CONN_LINGER_MS   2000          /* for a refused client to read why */
 #define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
+#define CONN_IDLERS_MAX  256           /* looked at for one that gives way to a newcomer */
 #define CONN_SPARE_MAX   64            /* output buffers kept for the next answers */
 #define CONN_SPARE_SIZE  (1024 * 1024) /* and what they take together */
 #define SERVER_SWEEP_MS  250
 
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
 enum watch {
-    WATCH_NONE, /* its requests are under way; it may wait as long as they do */
+    WATCH_NONE,     /* its requests are under way; it may wait as long as they do */
+    WATCH_GREETING, /* TLS: its handshake */
     WATCH_HEAD,
     WATCH_BODY,
     WATCH_IDLE,
@@ -43,9 +47,29 @@ enum watch {
 TAILQ_HEAD(conn_list, conn);
 STAILQ_HEAD(request_list, http_request);
 
-struct conn {
+/* A connection's, or a listener's: of TCP or of a path in the file system. */
+union stream {
+    uv_handle_t handle;
+    uv_stream_t stream;
     uv_tcp_t tcp;
+    uv_pipe_t pipe;
+};
+
+struct listener {
+    union stream io;
     struct http_server *server;
+    struct tls *tls; /* borrowed; NULL: plain */
+    bool local;      /* for this machine alone */
+    bool waits;      /* libuv holds a connection for the next turn */
+    TAILQ_ENTRY(listener) next;
+};
+
+TAILQ_HEAD(listener_list, listener);
+
+struct conn {
+    union stream io;
+    struct http_server *server;
+    struct tls_stream *tls; /* NULL: plain; what follows is the plain side */
     TAILQ_ENTRY(conn) all;
 
     /* Input. `in` starts with the request being received and is empty when every byte was used. */
@@ -57,6 +81,7 @@ struct conn {
     uint64_t content_length;
     size_t body_max;
     struct parse_chunks chunks;
+    uint64_t skip; /* bytes still to come of a body that was refused */
     size_t discarded;
     uint64_t waits_turn; /* in which input_waits was set */
 
@@ -65,12 +90,22 @@ struct conn {
     unsigned request_count;
 
     /* Output. */
-    struct buf out;      /* answers in order, not yet given to the kernel */
-    struct buf sending;  /* owned by `write` while it is under way */
-    size_t held;         /* bytes of answers that wait for their turn */
-    size_t buffer_bytes; /* its part in the server's sum */
+    struct buf out;     /* answers in order, not yet given to the kernel */
+    struct buf sending; /* owned by `write` while it is under way */
+    size_t held;        /* bytes of answers that wait for their turn */
     uv_write_t write;
     uv_shutdown_t shutdown;
+
+    /* What it takes of the budget: memory.c. */
+    struct account *account; /* NULL: it was turned away */
+    size_t request_bytes;    /* of requests under way */
+    size_t charge;           /* in the account; what is given back soon stays in it for a while */
+    unsigned waiting;        /* requests that wait */
+    unsigned waiting_charge;
+    bool charged; /* it is in the server's list of them */
+    bool starved; /* it is not read from until there is room again */
+    uint8_t starved_sweeps;
+    TAILQ_ENTRY(conn) charged_link;
 
     bool reading; /* uv_read_start is in force */
     bool ended;   /* the peer has ended its side */
@@ -79,17 +114,21 @@ struct conn {
     bool broken;  /* too much unsent: close without more words */
     bool shut;    /* our side is ended */
     bool over;    /* counted as turned away */
+    bool local;   /* of a listener for this machine alone */
     bool closing;
     bool input_waits; /* `in` was left before its end: full, or had its share of the turn */
     bool late;        /* goes on in the next turn */
     bool dirty;
+    bool greeting_waits; /* `in` has bytes of the handshake, which had its share of the turn */
 
     TAILQ_ENTRY(conn) late_link;
     TAILQ_ENTRY(conn) dirty_link;
     enum watch watch;
     TAILQ_ENTRY(conn) watch_link;
-    uint64_t watch_ms; /* since when */
-    uint64_t began_ms; /* the request being received */
+    uint64_t watch_ms;  /* since when */
+    uint64_t began_ms;  /* the request being received */
+    uint64_t window_ms; /* of its body: since when … */
+    size_t window_len;  /* … and how much was there then */
     TAILQ_ENTRY(conn) writer_link;
     size_t writer_left; /* unsent at the last look */
     uint64_t writer_ms; /* of the last progress */
@@ -101,7 +140,7 @@ struct http_server {
     struct http_limits limits;
     struct http_counters counters; /* written by one thread, read by any: counter_add() */
 
-    uv_tcp_t *listener; /* NULL when not listening */
+    struct listener_list listeners;
     uv_timer_t sweep;
     uv_check_t check;
     uv_prepare_t prepare;
@@ -115,10 +154,15 @@ struct http_server {
     struct conn_list late;
     struct conn_list watched[WATCH_COUNT];
     struct conn_list writers;
+    struct conn_list charged;
+    struct budget *budget;
+    struct budget *own_budget; /* NULL: it is shared */
+    uint64_t swept_ms;
 
     uint64_t turn; /* of the loop */
     unsigned turn_accepts;
-    bool accept_waits; /* libuv holds a connection for the next turn */
+    unsigned turn_handshakes;
+    unsigned greetings_waiting; /* connections whose handshake waits for a later turn */
 
     bool draining;
     bool closing;
@@ -132,13 +176,15 @@ struct http_server {
     struct buf spare[CONN_SPARE_MAX];
     unsigned spare_count;
     size_t spare_bytes;
-    struct parse_head head; /* of the request whose handler is being called */
-    char id_prefix[9];      /* eight random digits and a dash, not terminated */
+    struct parse_head head;    /* of the request in hand */
+    struct http_request asked; /* as admit sees it */
+    char id_prefix[9];         /* eight random digits and a dash, not terminated */
     uint64_t id_count;
     char too_large[80]; /* the sentence of the refusal in hand */
     char date[48];      /* the whole header line */
     uint64_t date_s;    /* loop time for which it holds */
     char input[CONN_READ_SIZE];
+    char text[CONN_READ_SIZE]; /* the same, out of its TLS records */
 };
 
 static inline void counter_add(uint64_t *counter, uint64_t n)
@@ -158,8 +204,35 @@ void conn_refuse(struct conn *c, enum status status, const char *detail);
 
 void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
 
+static inline size_t conn_unsent(const struct conn *c)
+{
+    return c->out.len + c->sending.len + c->held;
+}
+
+/* In intake.c: bytes that were received, of requests. */
+void intake_feed(struct conn *c, char *data, size_t len);
+bool intake_is_full(const struct conn *c);    /* no further request is begun */
+bool intake_may_resume(const struct conn *c); /* some had to wait, and need not any more */
+void intake_resume(struct conn *c);
+
+/* In greeting.c: bytes that were received, of TLS records. */
+void records_feed(struct conn *c, const char *data, size_t len); /* may close */
+void greeting_resume(struct conn *c); /* a handshake that had to wait for this turn; may close */
+void records_end(struct conn *c);     /* the connection is closing */
+
 /* In sweep.c: closes or refuses those whose time is up. */
 void conn_sweep(struct http_server *server);
+
+/* In memory.c: what connections hold is counted against the budget. */
+void memory_settle(struct conn *c);                  /* may refuse or close */
+bool memory_fits(struct conn *c, uint64_t body_len); /* whether there is room for a body */
+void memory_charge(struct conn *c);  /* what it holds now, whether there is room or not */
+void memory_release(struct conn *c); /* it is closing */
+void memory_sweep(struct http_server *server);
+bool memory_is_tight(const struct conn *c);                     /* its address has to give way */
+void request_charge(struct http_request *req, size_t body_len); /* it is under way */
+void request_discharge(struct http_request *req);               /* it is answered */
+void request_orphan(struct http_request *req); /* its connection is gone, its memory is not */
 
 /* In respond.c: a request from the pool, appended to the connection's. */
 struct http_request *request_new(struct conn *c);
@@ -169,7 +242,10 @@ void request_free(struct http_request *req);
 /* Moves the answers whose turn has come to the output. */
 void conn_collect(struct conn *c);
 
-/* In listen.c: takes the connection that had to wait for this turn, and as many as a turn may. */
+/* Gives `b` the memory of a buffer that somebody is done with, if it has none of its own. */
+void buffer_reuse(struct http_server *server, struct buf *b);
+
+/* In listen.c: takes the connections that had to wait for this turn, one of each listener. */
 void server_accept(struct http_server *server);
 /* No more connections. */
 void server_unlisten(struct http_server *server);

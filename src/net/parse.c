@@ -138,7 +138,7 @@ static const struct method {
     enum http_verb verb;
 } methods[] = {
     {"POST", VERB_POST},     {"GET", VERB_GET},       {"PUT", VERB_PUT},
-    {"DELETE", VERB_DELETE}, {"HEAD", VERB_HEAD},     {"PATCH", VERB_OTHER},
+    {"DELETE", VERB_DELETE}, {"HEAD", VERB_HEAD},     {"PATCH", VERB_PATCH},
     {"TRACE", VERB_OTHER},   {"CONNECT", VERB_OTHER}, {"OPTIONS", VERB_OTHER},
 };
 
@@ -216,11 +216,13 @@ static const struct known {
                                               sizeof(name) - 1, once}
     KNOWN('h', "host", host, true),
     KNOWN('e', "expect", expect, true),
+    KNOWN('o', "origin", origin, true),
     KNOWN('c', "connection", connection, false),
     KNOWN('c', "content-type", content_type, true),
     KNOWN('x', "x-request-id", request_id, false),
     KNOWN('a', "authorization", authorization, true),
     KNOWN('c', "content-length", length, true),
+    KNOWN('s', "sec-fetch-site", fetch_site, true),
     KNOWN('x', "x-receipt-handle", receipt, true),
     KNOWN('t', "transfer-encoding", coding, true),
 #undef KNOWN

@@ -41,6 +41,8 @@ struct parse_head {
     struct http_slice connection; /* the last of them */
     struct http_slice content_type;
     struct http_slice authorization;
+    struct http_slice origin;
+    struct http_slice fetch_site;
     struct http_slice receipt;
     struct http_slice request_id;
 

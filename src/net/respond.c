@@ -40,6 +40,7 @@ static const struct literal status_lines[600] = {
     LINE(413, "Content Too Large"),
     LINE(415, "Unsupported Media Type"),
     LINE(417, "Expectation Failed"),
+    LINE(421, "Misdirected Request"),
     LINE(422, "Unprocessable Content"),
     LINE(429, "Too Many Requests"),
     LINE(431, "Request Header Fields Too Large"),
@@ -148,6 +149,7 @@ void request_free(struct http_request *req)
     req->answered = false;
     req->close = false;
     req->keep_alive = false;
+    assert(req->charge == 0);
     STAILQ_INSERT_HEAD(&s->request_pool, req, next);
 }
 
@@ -197,13 +199,12 @@ static void head_end(struct conn *c, struct http_request *req)
 }
 
 /* Output buffers wander: a connection with nothing to say holds none. */
-static void out_prepare(struct conn *c)
+void buffer_reuse(struct http_server *s, struct buf *b)
 {
-    struct http_server *s = c->server;
-    if (c->out.cap > 0 || s->spare_count == 0)
+    if (b->cap > 0 || s->spare_count == 0)
         return;
-    c->out = s->spare[--s->spare_count];
-    s->spare_bytes -= c->out.cap;
+    *b = s->spare[--s->spare_count];
+    s->spare_bytes -= b->cap;
 }
 
 static void request_pop(struct conn *c, struct http_request *req)
@@ -218,7 +219,7 @@ void conn_collect(struct conn *c)
 {
     struct http_request *req;
     while ((req = STAILQ_FIRST(&c->requests)) && req->answered) {
-        out_prepare(c);
+        buffer_reuse(c->server, &c->out);
         c->held -= req->held.len;
         buf_put(&c->out, req->held.data, req->held_head_len);
         head_end(c, req);
@@ -227,7 +228,7 @@ void conn_collect(struct conn *c)
     }
     if (c->continue_due && STAILQ_EMPTY(&c->requests)) {
         c->continue_due = false;
-        out_prepare(c);
+        buffer_reuse(c->server, &c->out);
         buf_lit(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
     }
 }
@@ -255,6 +256,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
     struct conn *c = req->conn;
     status_count(s, status);
     net_count(s, requests_open, -1);
+    request_discharge(req);
     if (!c) {
         request_free(req);
         return;
@@ -267,7 +269,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
     }
     size_t sent_len = status_has_body(status) && req->verb != VERB_HEAD ? body_len : 0;
     if (STAILQ_FIRST(&c->requests) == req) {
-        out_prepare(c);
+        buffer_reuse(c->server, &c->out);
         buf_reserve(&c->out, body_len + 512);
         head_encode(&c->out, req, status, content_type, extra_headers, body_len);
         head_end(c, req);
@@ -281,6 +283,8 @@ void http_respond(struct http_request *req, int status, const char *content_type
         req->answered = true;
         c->held += req->held.len;
     }
+    if (sent_len > CONN_PAUSE_SIZE)
+        memory_charge(c);
     conn_touch(c);
 }
 

@@ -18,13 +18,16 @@ struct http_limits http_limits_default(void)
         .headers_max = HTTP_HEADERS_MAX,
         .connections_max = HTTP_CONNECTIONS_MAX,
         .accepts_max = HTTP_ACCEPTS_MAX,
+        .handshakes_max = HTTP_HANDSHAKES_MAX,
         .pipeline_max = HTTP_PIPELINE_MAX,
         .head_ms = HTTP_HEAD_MS_MAX,
         .body_rate = HTTP_BODY_RATE_MIN,
+        .body_ms = HTTP_BODY_MS,
         .idle_ms = HTTP_IDLE_MS_MAX,
         .write_ms = HTTP_WRITE_MS_MAX,
         .output_max = HTTP_OUTPUT_MAX,
-        .buffers_max = 8ul * HTTP_BODY_MAX,
+        .buffers_max = HTTP_BUFFERS_MAX,
+        .waiting_max = HTTP_CONNECTIONS_MAX,
     };
 }
 
@@ -135,11 +138,20 @@ static void handles_init(struct http_server *s)
     s->handle_count = 4;
 }
 
+static struct budget *budget_own(const struct http_limits *limits)
+{
+    struct budget_limits own = {
+        .max = {[BUDGET_BYTES] = limits->buffers_max, [BUDGET_WAITING] = limits->waiting_max},
+        .connections_max = limits->address_max,
+    };
+    return budget_new(&own);
+}
+
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
                                     const struct http_limits *limits)
 {
     assert(hooks->handle);
-    assert(hooks->body_limit);
+    assert(hooks->admit);
     assert(hooks->problem);
     /* libuv writes without MSG_NOSIGNAL, and any peer may leave before its answer. */
     signal(SIGPIPE, SIG_IGN);
@@ -149,15 +161,21 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     s->limits = limits ? *limits : http_limits_default();
     assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
     assert(s->limits.accepts_max > 0);
+    assert(s->limits.handshakes_max > 0);
     assert(s->limits.pipeline_max > 0);
     assert(s->limits.body_rate > 0);
+    TAILQ_INIT(&s->listeners);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);
     TAILQ_INIT(&s->late);
     TAILQ_INIT(&s->writers);
+    TAILQ_INIT(&s->charged);
     for (int i = 0; i < WATCH_COUNT; i++)
         TAILQ_INIT(&s->watched[i]);
     STAILQ_INIT(&s->request_pool);
+    s->budget = s->limits.budget;
+    if (!s->budget)
+        s->budget = s->own_budget = budget_own(&s->limits);
     s->date_s = UINT64_MAX;
     id_prefix_init(s);
     handles_init(s);
@@ -222,6 +240,7 @@ void http_server_free(struct http_server *s)
     }
     for (unsigned i = 0; i < s->spare_count; i++)
         buf_fini(&s->spare[i]);
+    budget_free(s->own_budget);
     free(s);
 }
 

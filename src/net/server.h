@@ -6,9 +6,10 @@
  * loop's thread, except http_server_counters(). For more threads make more
  * servers and let them share a port (`shared` in http_server_listen).
  *
- * Life of a request: the handler is called with the whole request, body
- * included, and leads to exactly one http_respond(), at once or in a later turn
- * of the loop. Requests of one connection may be answered in any order; the
+ * Life of a request: when its head is whole, and before any of its body is read or
+ * waited for, `admit` says whether it may come in. If so, the handler is called with
+ * the whole request, body included, and leads to exactly one http_respond(), at once
+ * or in a later turn of the loop. Requests of one connection may be answered in any order; the
  * answers leave in the order in which the requests came.
  *
  * Hang-up: when the connection fails, or the peer ends it while some unanswered
@@ -29,12 +30,15 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+struct account;
+struct budget;
 struct conn;
 struct http_server;
 struct parse_head;
+struct tls;
 struct uv_loop_s;
 
-enum http_verb { VERB_GET, VERB_HEAD, VERB_POST, VERB_PUT, VERB_DELETE, VERB_OTHER };
+enum http_verb { VERB_GET, VERB_HEAD, VERB_POST, VERB_PUT, VERB_PATCH, VERB_DELETE, VERB_OTHER };
 
 struct http_slice {
     const char *data; /* borrowed, not terminated; NULL when absent */
@@ -54,7 +58,14 @@ struct http_request {
     size_t body_len;
     struct http_slice content_type;
     struct http_slice authorization;
-    struct http_slice receipt; /* X-Receipt-Handle */
+    struct http_slice host;
+    struct http_slice origin;
+    struct http_slice fetch_site; /* Sec-Fetch-Site */
+    struct http_slice receipt;    /* X-Receipt-Handle */
+    struct http_slice client;     /* the name in the client's certificate, which was verified */
+    bool local;                   /* it came through a socket for this machine alone */
+    bool has_body;                /* it announced one, of whatever length */
+    bool fresh; /* for the handler: admit was asked about this one last, and nothing has moved */
 
     /* Valid until http_respond: the client's X-Request-Id, or a fresh one. Terminated. */
     char id[HTTP_REQUEST_ID_MAX + 1];
@@ -72,6 +83,9 @@ struct http_request {
     const struct parse_head *head;
     struct buf held; /* an answer that came before its turn */
     size_t held_head_len;
+    size_t charge;           /* what it takes until it is answered */
+    struct account *account; /* once the connection is gone: where the charge is */
+    unsigned waits;          /* places that it has taken to wait in */
     bool answered;
     bool close;      /* the connection ends with this answer */
     bool keep_alive; /* an HTTP/1.0 client asked for it and has to be told */
@@ -80,8 +94,18 @@ struct http_request {
 /* Must lead to exactly one http_respond. */
 typedef void http_handler(struct http_request *req, void *ctx);
 
-/* The largest body this route takes; asked when the head is in and before any of the body is. */
-typedef size_t http_body_limit(void *ctx, enum http_verb verb, const char *path, size_t path_len);
+/* What admit says. All zero before. */
+struct http_verdict {
+    size_t body_max;     /* the largest body that is taken */
+    int status;          /* 0, or how the request is refused */
+    const char *headers; /* of the refusal: NULL or whole lines, good until admit is asked again */
+    struct buf body;     /* of the refusal: a problem document; net frees it */
+};
+
+/* Asked once for each request, when its head is whole. `req` is borrowed, has no body yet and is
+ * not to be answered or kept; it is not the one the handler gets. After a refusal a small body is
+ * skipped; before a larger one, or one that waits for 100 Continue, the connection ends. */
+typedef void http_admit(const struct http_request *req, void *ctx, struct http_verdict *verdict);
 
 /* Appends the problem document for what net refuses by itself: malformed-request, request-timeout,
  * payload-too-large, headers-too-large, overloaded. `detail` is a sentence. */
@@ -89,7 +113,7 @@ typedef void http_problem(void *ctx, enum status status, const char *detail, str
 
 struct http_hooks {
     http_handler *handle;
-    http_body_limit *body_limit;
+    http_admit *admit;
     http_problem *problem;
     void *ctx;
 };
@@ -99,14 +123,19 @@ struct http_limits {
     unsigned headers_max;     /* at most HTTP_HEADERS_MAX */
     unsigned connections_max; /* of this server */
     unsigned accepts_max;     /* connections taken in one turn of the loop */
+    unsigned handshakes_max;  /* steps of TLS handshakes in one turn */
     unsigned pipeline_max;    /* requests of one connection under way, and begun in one turn */
-    uint64_t head_ms;         /* the whole head, from its first byte; also the grace of a body */
-    uint64_t body_rate;       /* bytes a second */
+    uint64_t head_ms;         /* the whole head, from its first byte; also a TLS handshake from the
+                               * connection's first moment */
+    uint64_t body_rate;       /* bytes a second of a body … */
+    uint64_t body_ms;         /* … in each window of this length */
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
     size_t output_max;        /* unsent bytes of one connection */
-    size_t buffers_max;       /* what all connections may hold in buffers, before large bodies are
-                               * refused and unsent output holds back further requests */
+    struct budget *budget; /* borrowed, shared with other servers; NULL: one of its own, of … */
+    uint64_t buffers_max;  /* … so many bytes in buffers, */
+    uint64_t waiting_max;  /* claims that wait, */
+    unsigned address_max;  /* and connections of one address; 0: no limit */
 };
 
 struct http_limits http_limits_default(void); /* from base/limits.h */
@@ -117,7 +146,7 @@ struct http_limits http_limits_default(void); /* from base/limits.h */
     X(connections_accepted, "Connections taken.")                                                  \
     X(connections_refused, "Connections turned away at the limit or for want of descriptors.")     \
     X(requests_open, "Requests handed to the handler and not yet answered.")                       \
-    X(buffer_bytes, "Bytes held in connections' buffers now.")                                     \
+    X(buffer_bytes, "Bytes held for connections and their requests now.")                          \
     X(requests, "Requests handed to the handler.")                                                 \
     X(bytes_in, "Bytes received.")                                                                 \
     X(bytes_out, "Bytes sent.")                                                                    \
@@ -125,6 +154,10 @@ struct http_limits http_limits_default(void); /* from base/limits.h */
     X(timeouts_body, "Connections closed because a request body came too slowly.")                 \
     X(timeouts_idle, "Connections closed because nothing was asked.")                              \
     X(timeouts_write, "Connections closed because the peer did not read.")                         \
+    X(timeouts_handshake, "Connections closed because a TLS handshake took too long.")             \
+    X(handshakes, "TLS handshakes that were finished.")                                            \
+    X(handshakes_resumed, "Of these, those that resumed a session.")                               \
+    X(handshakes_failed, "TLS connections closed because they broke its rules.")                   \
     X(parse_errors, "Requests refused as malformed or too large.")                                 \
     X(hangups, "Requests whose peer left before the answer.")                                      \
     X(output_overflows, "Connections closed because too much was unsent.")                         \
@@ -140,17 +173,31 @@ struct http_counters {
 };
 
 /* `hooks` and `limits` are copied; limits NULL means the defaults. The server's own handles do not
- * keep the loop alive; its listener and connections do. SIGPIPE is ignored in the whole process
+ * keep the loop alive; its listeners and connections do. SIGPIPE is ignored in the whole process
  * from here on. */
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
                                     const struct http_limits *limits);
 
-/* `addr` is an IPv4 or IPv6 address in numbers; port 0 takes any. `shared` sets SO_REUSEPORT, so
- * that the servers of several threads may listen on one port. Returns 0 or a negative libuv error
- * (uv_strerror), after which another address may be tried. One listener per server. */
+/* A server listens on any number of sockets. All functions return a negative libuv error
+ * (uv_strerror) on failure, after which something else may be tried.
+ *
+ * A socket is bound first: http_socket_tcp() to an IPv4 or IPv6 address in numbers, port 0 takes
+ * any; `shared` sets SO_REUSEPORT, so that the servers of several threads may listen on one port.
+ * http_socket_unix() makes a socket in the file system, for its owner and its group, in place of
+ * one that nobody answers at any more; whoever made it removes it. Both return a descriptor. */
+MUST_USE int http_socket_tcp(const char *addr, int port, bool shared);
+MUST_USE int http_socket_unix(const char *path);
+int http_socket_port(int fd);      /* 0 when it is not one of TCP */
+bool http_socket_is_local(int fd); /* nobody but this machine can connect */
+
+/* Takes a duplicate of the socket, so several servers may listen on the same. With `tls` it speaks
+ * TLS there; NULL: plain HTTP. */
+MUST_USE int http_server_listen_on(struct http_server *server, int fd, struct tls *tls);
+
+/* Both steps for TCP, and the port of the first listener. */
 MUST_USE int http_server_listen(struct http_server *server, const char *addr, int port,
                                 bool shared);
-int http_server_port(const struct http_server *server); /* what listen got */
+int http_server_port(const struct http_server *server);
 
 /* Answers. The body and the strings are copied. `content_type` may be NULL when there is no body;
  * `extra_headers` is NULL or whole lines ("Allow: GET\r\n"). Content-Length, Date, X-Request-Id and
@@ -160,8 +207,15 @@ void http_respond(struct http_request *req, int status, const char *content_type
                   const char *extra_headers, const void *body, size_t body_len);
 
 /* The value of the first header of this name (any case), without white space around it. Only while
- * the handler runs. */
+ * admit or the handler runs. */
 struct http_slice http_header(const struct http_request *req, const char *name);
+
+/* Before a request is made to wait for something that may never happen: takes so many of the places
+ * that the budget has for that, until the answer. False: there are too few, so answer at once. */
+MUST_USE bool http_wait(struct http_request *req, unsigned places);
+
+/* Where the request's memory is counted: net/budget.h. Valid until http_respond, on any thread. */
+struct account *http_account(const struct http_request *req);
 
 /* Writes every connection that has new output. The server does so itself after each poll and
  * before each wait; only who answers from a uv_prepare_t of its own has to call it. */

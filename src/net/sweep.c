@@ -22,15 +22,28 @@ static void sweep_list(struct http_server *s, enum watch watch, uint64_t limit_m
     }
 }
 
-/* How long a body may take depends on how much of it is there, so all are looked at. */
-static void sweep_bodies(struct http_server *s)
+/* Each window has to bring its part: what came before does not pay for silence, since a body that
+ * is almost whole is what takes the most memory. */
+static bool body_stalls(struct conn *c, bool late)
 {
-    uint64_t now_ms = uv_now(s->loop);
+    const struct http_limits *limits = &c->server->limits;
+    uint64_t now_ms = uv_now(c->server->loop);
+    if (c->starved || (!late && now_ms - c->window_ms < limits->body_ms))
+        return false;
+    size_t got =
+        c->in.len + (c->tls ? c->tls->since_text : 0); /* a record is read when it is whole */
+    size_t wanted = c->window_len + limits->body_rate * limits->body_ms / 1000;
+    c->window_ms = now_ms;
+    c->window_len = got;
+    return !late && got < wanted;
+}
+
+static void sweep_bodies(struct http_server *s, bool late)
+{
     struct conn *c = TAILQ_FIRST(&s->watched[WATCH_BODY]);
     while (c) {
         struct conn *next = TAILQ_NEXT(c, watch_link);
-        uint64_t got = c->in.len > c->head_len ? c->in.len - c->head_len : 0;
-        if (now_ms - c->watch_ms >= s->limits.head_ms + got * 1000 / s->limits.body_rate) {
+        if (body_stalls(c, late)) {
             net_count(s, timeouts_body, 1);
             conn_refuse(c, STATUS_REQUEST_TIMEOUT, "The request's body came too slowly.");
             conn_watch(c);
@@ -45,7 +58,7 @@ static void sweep_writers(struct http_server *s)
     struct conn *c = TAILQ_FIRST(&s->writers);
     while (c) {
         struct conn *next = TAILQ_NEXT(c, writer_link);
-        size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
+        size_t left = uv_stream_get_write_queue_size(&c->io.stream);
         if (left != c->writer_left) {
             c->writer_left = left;
             c->writer_ms = now_ms;
@@ -57,12 +70,23 @@ static void sweep_writers(struct http_server *s)
     }
 }
 
+/* When the sweep itself is late, nobody was heard meanwhile, and bodies get a new window. */
+static bool sweep_is_late(struct http_server *s)
+{
+    uint64_t before_ms = s->swept_ms;
+    s->swept_ms = uv_now(s->loop);
+    return before_ms > 0 && s->swept_ms - before_ms > 4ul * SERVER_SWEEP_MS;
+}
+
 void conn_sweep(struct http_server *s)
 {
+    bool late = sweep_is_late(s);
+    sweep_list(s, WATCH_GREETING, s->limits.head_ms, &s->counters.timeouts_handshake, NULL);
     sweep_list(s, WATCH_HEAD, s->limits.head_ms, &s->counters.timeouts_head,
                "The request's head took too long.");
     sweep_list(s, WATCH_IDLE, s->limits.idle_ms, &s->counters.timeouts_idle, NULL);
     sweep_list(s, WATCH_LINGER, CONN_LINGER_MS, NULL, NULL);
-    sweep_bodies(s);
+    sweep_bodies(s, late);
     sweep_writers(s);
+    memory_sweep(s);
 }

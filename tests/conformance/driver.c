@@ -16,16 +16,18 @@ struct variant {
     uint64_t memory_limit;
     bool restarts_always;
     bool files;
+    bool asks;
 };
 
 static const struct variant variants[] = {
-    {"memory", "memory", DURABILITY_FSYNC, 0, false, false},
-    {"local", "local", DURABILITY_FSYNC, 0, false, true},
-    {"local, os", "local", DURABILITY_OS, 0, false, true},
-    {"local, interval, small memory", "local", DURABILITY_INTERVAL, 1, false, true},
-    {"local, restarted again and again", "local", DURABILITY_OS, 0, true, true},
-    {"postgres", "postgres", DURABILITY_OS, 0, false, false},
-    {"postgres, restarted again and again", "postgres", DURABILITY_OS, 0, true, false},
+    {"memory", "memory", DURABILITY_FSYNC, 0, false, false, false},
+    {"local", "local", DURABILITY_FSYNC, 0, false, true, false},
+    {"local, os", "local", DURABILITY_OS, 0, false, true, false},
+    {"local, interval, small memory", "local", DURABILITY_INTERVAL, 1, false, true, false},
+    {"local, asked, small memory", "local", DURABILITY_OS, 1, false, true, true},
+    {"local, restarted again and again", "local", DURABILITY_OS, 0, true, true, false},
+    {"postgres", "postgres", DURABILITY_OS, 0, false, false, false},
+    {"postgres, restarted again and again", "postgres", DURABILITY_OS, 0, true, false, false},
 };
 static const struct variant *variant;
 
@@ -38,7 +40,7 @@ static int setup(void **state)
     d.restarts_always = variant->restarts_always;
     d.checks = true;
     d.shown_count = d.steps = 0;
-    rig_init(&d.rig, variant->kind, variant->durability, variant->memory_limit);
+    rig_init(&d.rig, variant->kind, variant->durability, variant->memory_limit, variant->asks);
     return 0;
 }
 
@@ -378,14 +380,20 @@ struct plan plan_from(const char *q, int rank, uint32_t want)
     return plan;
 }
 
-uint32_t claim(const char *q, uint32_t n)
+uint32_t claim_by(const char *q, struct policy *policy, uint32_t n)
 {
     struct plan plan;
-    struct policy policy;
     const struct queue_config *c = &queue(q)->config;
-    policy_init(&policy, c);
-    policy_plan(&policy, c, view(q), c->level_count - 1, n, d.rig.now.wall_ms, &plan);
+    bool live = engine_has(d.rig.engine, ENGINE_LIVE_VIEW);
+    policy_plan(policy, c, live ? view(q) : NULL, c->level_count - 1, n, d.rig.now.wall_ms, &plan);
     return claim_plan(q, &plan, -1);
+}
+
+uint32_t claim(const char *q, uint32_t n)
+{
+    struct policy policy;
+    policy_init(&policy, &queue(q)->config);
+    return claim_by(q, &policy, n);
 }
 
 struct shown claim_one(const char *q)
@@ -594,6 +602,15 @@ void assert_claims(const char *q, struct plan *p, const char *payloads)
 {
     struct buf got = {0};
     claim_plan(q, p, -1);
+    put_payloads(&got);
+    assert_string_equal(buf_cstr(&got), payloads);
+    buf_fini(&got);
+}
+
+void assert_claims_by(const char *q, struct policy *policy, uint32_t n, const char *payloads)
+{
+    struct buf got = {0};
+    claim_by(q, policy, n);
     put_payloads(&got);
     assert_string_equal(buf_cstr(&got), payloads);
     buf_fini(&got);

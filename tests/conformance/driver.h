@@ -95,8 +95,11 @@ bool own_clocks(void);
 
 uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms);
 struct plan plan_from(const char *q, int rank, uint32_t want); /* one level, no limits */
-uint32_t claim(const char *q, uint32_t n); /* by the policy, all ranks, the queue's own lease */
-struct shown claim_one(const char *q);     /* fails when there is none */
+/* All ranks, the queue's own lease: by a policy that keeps its tokens, or by one with full buckets.
+ */
+uint32_t claim_by(const char *q, struct policy *policy, uint32_t n);
+uint32_t claim(const char *q, uint32_t n);
+struct shown claim_one(const char *q); /* fails when there is none */
 enum status ack(const char *q, const struct shown *s);
 enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const char *reason,
                  enum message_state *state);
@@ -117,6 +120,7 @@ uint32_t list_all(const char *q, uint32_t page); /* all of it, in d.shown; each 
 
 /* Claims by a plan, or everything by the policy, and compares the payloads, joined by blanks. */
 void assert_claims(const char *q, struct plan *p, const char *payloads);
+void assert_claims_by(const char *q, struct policy *policy, uint32_t n, const char *payloads);
 void assert_drains_as(const char *q, const char *payloads);
 
 #endif

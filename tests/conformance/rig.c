@@ -1,5 +1,5 @@
 #include "conformance/rig.h"
-#include "base/mem.h"
+#include "core/explain.h"
 
 #include <assert.h>
 #include <libpq-fe.h>
@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static void on_wake(void *ctx, uint32_t shard)
 {
@@ -54,7 +53,8 @@ static void empty_database(const char *conninfo)
     static const char sql[] =
         "SET client_min_messages = error;"
         "DO $$ BEGIN IF to_regclass('triage.queue') IS NOT NULL THEN"
-        " TRUNCATE triage.queue, triage.level, triage.ready, triage.scheduled, triage.leased,"
+        " TRUNCATE triage.schedule, triage.queue, triage.level, triage.ready, triage.scheduled, "
+        "triage.leased,"
         " triage.dead, triage.history, triage.body, triage.dedup, triage.tally, triage.lane,"
         " triage.counted, triage.waiting, triage.mark RESTART IDENTITY;"
         " ALTER SEQUENCE triage.seq RESTART;"
@@ -70,7 +70,8 @@ static void empty_database(const char *conninfo)
     PQfinish(conn);
 }
 
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit)
+void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
+              bool asks)
 {
     *r = (struct rig){
         /* 2050: a store may throw away in the background what the real clock says has run out. */
@@ -80,6 +81,7 @@ void rig_init(struct rig *r, const char *kind, enum durability durability, uint6
                     .sync_interval_ms = 20,
                     .memory_limit = memory_limit,
                     .disk_reserve = 1,
+                    .asks = asks,
                     .wake = on_wake,
                     .wake_ctx = r},
     };
@@ -123,22 +125,68 @@ static void on_done(struct engine_op *op)
     --*left;
 }
 
+static void ignore_touched(struct engine_op *op, struct engine_queue *q)
+{
+    (void)op, (void)q;
+}
+
+static void await(struct rig *r, const uint32_t *left)
+{
+    engine_flush(r->engine);
+    while (*left > 0) {
+        if (engine_poll(r->engine) == 0 && *left > 0)
+            rig_wait(r);
+    }
+}
+
+/* Merges what was read, and next to nothing else. */
+static void merge(struct rig *r)
+{
+    uint32_t left = 1;
+    struct engine_op op = {.verb = ENGINE_SWEEP,
+                           .sweep = {.max = 1, .touched = ignore_touched},
+                           .done = on_done,
+                           .user = &left};
+    while (r->engine->reading > 0) {
+        engine_flush(r->engine);
+        engine_poll(r->engine);
+        if (r->engine->reading > 0)
+            rig_wait(r);
+    }
+    engine_submit(r->engine, &op, r->now);
+    await(r, &left);
+}
+
+static void hold(struct rig *r, struct engine_queue *q)
+{
+    struct claim_question ask = {q->config.level_count - 1, CLAIM_MAX, false};
+    while (!engine_holds(r->engine, q, &ask, r->now))
+        merge(r);
+}
+
+static void hold_all(struct rig *r)
+{
+    size_t at = 0;
+    for (struct engine_queue *q; (q = engine_queue_each(r->engine, &at));)
+        hold(r, q);
+}
+
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count)
 {
     uint32_t left = count;
     for (uint32_t i = 0; i < count; i++) {
+        if (r->options.asks && ops[i]->verb == ENGINE_CLAIM)
+            hold(r, ops[i]->queue);
         ops[i]->done = on_done;
         ops[i]->user = &left;
         engine_submit(r->engine, ops[i], r->now);
         if (r->overlap)
             engine_flush(r->engine);
     }
-    assert(left == count);
-    engine_flush(r->engine);
-    while (left > 0) {
-        if (engine_poll(r->engine) == 0 && left > 0)
-            rig_wait(r);
-    }
+    assert(left == count || r->options.asks);
+    await(r, &left);
+    if (r->options.asks && !r->engine->failed)
+        hold_all(r);
     assert(r->engine->in_flight == 0);
 }
 
@@ -147,9 +195,36 @@ void rig_run_one(struct rig *r, struct engine_op *op)
     rig_run(r, &op, 1);
 }
 
-static void ignore_touched(struct engine_op *op, struct engine_queue *q)
+uint64_t rig_position(struct rig *r, struct engine_queue *q, const struct policy *p, int rank,
+                      struct place at, bool *exact)
 {
-    (void)op, (void)q;
+    struct explain e = {.config = &q->config,
+                        .policy = p,
+                        .now_ms = r->now.wall_ms,
+                        .rank = rank,
+                        .ready_ms = at.ready_ms,
+                        .seq = at.seq};
+    struct count_item items[EXPLAIN_ITEMS_MAX];
+    explain_places(&e, items);
+    struct engine_op count = {.verb = ENGINE_COUNT,
+                              .queue = q,
+                              .count = {.items = items, .count = explain_item_count(&e)}};
+    rig_run_one(r, &count);
+    assert(count.status == STATUS_OK);
+    uint64_t ahead = explain_ahead(&e, items, exact);
+    if (!explain_is_near(&e, items))
+        return ahead;
+    struct heads_item heads[LEVEL_COUNT_MAX];
+    explain_heads(&e, heads);
+    struct engine_op look = {.verb = ENGINE_HEADS,
+                             .queue = q,
+                             .heads = {.items = heads, .count = q->config.level_count}};
+    rig_run_one(r, &look);
+    assert(look.status == STATUS_OK);
+    *exact = explain_follow(&e, heads, &ahead);
+    for (int i = 0; i < q->config.level_count; i++)
+        free(heads[i].places);
+    return ahead;
 }
 
 void rig_sweep(struct rig *r, uint32_t max)
@@ -158,7 +233,9 @@ void rig_sweep(struct rig *r, uint32_t max)
         struct engine_op op = {.verb = ENGINE_SWEEP,
                                .sweep = {.max = max, .touched = ignore_touched}};
         rig_run_one(r, &op);
-        if (!op.sweep.more && engine_next_due_ms(r->engine, r->now) > 0)
+        if (r->engine->reading > 0)
+            merge(r);
+        else if (!op.sweep.more && engine_next_due_ms(r->engine, r->now) > 0)
             return;
     }
     fprintf(stderr, "sweeping never ends\n");

@@ -25,8 +25,11 @@ struct rig {
     bool wake;
 };
 
-/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. */
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit);
+/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. With
+ * `asks` the rig asks engine_holds() before each claim, as the broker does; between two runs the
+ * engine holds what a claim could take, so that every view is exact. */
+void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
+              bool asks);
 void rig_fini(struct rig *r); /* closes; the folder is gone */
 
 void rig_reopen(struct rig *r); /* close and open again on the same data */
@@ -37,6 +40,10 @@ bool rig_durable(const struct rig *r);
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count);
 void rig_run_one(struct rig *r, struct engine_op *op);
 void rig_wait(struct rig *r); /* until the engine asks for attention */
+
+/* How many messages go before the one at that place of a level, asked for as the broker does. */
+uint64_t rig_position(struct rig *r, struct engine_queue *q, const struct policy *p, int rank,
+                      struct place at, bool *exact);
 
 /* Sweeps, `max` messages at a time, until nothing is due at the present time. */
 void rig_sweep(struct rig *r, uint32_t max);

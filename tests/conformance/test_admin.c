@@ -304,6 +304,31 @@ static void a_level_in_use_cannot_vanish(void **state)
     assert_drains_as(Q, "y");
 }
 
+/* A level goes on under another name, and the name may go to another level. */
+static void a_level_has_an_heir_of_another_name(void **state)
+{
+    (void)state;
+    make(3);
+    make_dead(1, 1);
+    put(Q, "l0", 0);
+    put(Q, "l1", 1);
+    put(Q, "l2", 2);
+    struct queue_config c = rig_config(4);
+    c.levels[3] = c.levels[1]; /* L0, L1 (a new one), L2, old: what was L1 */
+    c.levels[3].heir_of = (uint8_t)(queue(Q)->config.levels[1].slot + 1);
+    snprintf(c.levels[3].name, sizeof(c.levels[3].name), "old");
+    assert_int_equal(set_queue(Q, &c), STATUS_OK);
+    assert_int_equal(queue(Q)->config.level_count, 4);
+    put(Q, "new", 1);
+    restart();
+    assert_string_equal(queue(Q)->config.levels[3].name, "old");
+    assert_int_equal(queue(Q)->config.levels[3].heir_of, 0);
+    assert_int_equal(dead_bulk(Q, ENGINE_DEAD_DROP, NULL, 0, 10, -1), 1);
+    assert_drains_as(Q, "l0 new l2 l1");
+    c = rig_config(3); /* it is leased, and so in use */
+    assert_int_equal(set_queue(Q, &c), STATUS_LEVEL_IN_USE);
+}
+
 static void a_level_of_dead_letters_cannot_vanish(void **state)
 {
     (void)state;
@@ -438,6 +463,7 @@ int main(void)
         TEST(configuration_survives),
         TEST(levels_can_be_reordered_with_messages_in_them),
         TEST(a_level_in_use_cannot_vanish),
+        TEST(a_level_has_an_heir_of_another_name),
         TEST(a_level_of_dead_letters_cannot_vanish),
         TEST(a_deleted_queue_leaves_nothing),
         TEST(queues_do_not_see_each_other),

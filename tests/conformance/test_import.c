@@ -333,6 +333,23 @@ static void attempts_go_on_where_they_were(void **state)
     assert_int_equal(end, MESSAGE_DEAD);
 }
 
+static void attempts_stop_at_the_most_there_can_be(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(2);
+    make_both(&c);
+    put(FROM, "x", 0);
+    export_all(FROM);
+    moved[0].attempts = UINT16_MAX;
+    assert_int_equal(import_all(FROM, TO), 1);
+    struct shown s = claim_one(TO);
+    assert_int_equal(s.attempts, UINT16_MAX);
+    restart();
+    enum message_state end;
+    assert_int_equal(nack(TO, &s, 0, "no", &end), STATUS_OK);
+    assert_int_equal(end, MESSAGE_DEAD);
+}
+
 static void a_time_to_live_ends_when_it_was_to_end(void **state)
 {
     (void)state;
@@ -442,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_key_that_somebody_has_stays_theirs),
         cmocka_unit_test(dead_letters_stay_dead_until_they_are_redriven),
         cmocka_unit_test(attempts_go_on_where_they_were),
+        cmocka_unit_test(attempts_stop_at_the_most_there_can_be),
         cmocka_unit_test(a_time_to_live_ends_when_it_was_to_end),
         cmocka_unit_test(what_is_overdue_dies_where_that_is_the_rule),
         cmocka_unit_test(limits_do_not_refuse_what_was_admitted_before),

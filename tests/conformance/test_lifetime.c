@@ -1,7 +1,6 @@
 /* What time and limits do: time to live, history, sweeps, dedup keys, depth. */
 #include "conformance/driver.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define Q "lives"
@@ -124,6 +123,126 @@ static void done_messages_are_kept_as_history(void **state)
     restart();
     assert_int_equal(state_of(Q, a.id), MESSAGE_NEW);
     assert_int_equal(view(Q)->totals.acked, 1);
+}
+
+/* However few messages one sweep is for. */
+static void a_sweep_goes_on_until_all_history_past_its_time_is_gone(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    c.history_ms = 5000;
+    make_queue(Q, &c);
+    struct message_id ids[12];
+    for (int i = 0; i < 12; i++) {
+        put(Q, "done", 0);
+        struct shown s = claim_one(Q);
+        assert_int_equal(ack(Q, &s), STATUS_OK);
+        ids[i] = s.id;
+    }
+    pass_unswept(5000);
+    rig_sweep(&d.rig, 5);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(state_of(Q, ids[i]), MESSAGE_NEW);
+}
+
+/* Reads the state of a done message through every verb that could tell. */
+static void assert_forgotten(struct shown *s)
+{
+    struct move_item moved = move(Q, s->id, 0, NULL, NULL);
+    assert_int_equal(state_of(Q, s->id), MESSAGE_NEW);
+    assert_int_equal(ack(Q, s), STATUS_MESSAGE_NOT_FOUND);
+    assert_int_equal(cancel(Q, s->id), STATUS_MESSAGE_NOT_FOUND);
+    assert_int_equal(moved.status, STATUS_MESSAGE_NOT_FOUND);
+    list_all(Q, 2);
+    for (uint32_t i = 0; i < d.shown_count; i++)
+        assert_true(d.shown[i].id.seq != s->id.seq);
+}
+
+static void assert_kept(struct shown *s)
+{
+    assert_int_equal(state_of(Q, s->id), MESSAGE_DONE);
+    assert_int_equal(ack(Q, s), STATUS_RECEIPT_EXPIRED);
+    assert_int_equal(cancel(Q, s->id), STATUS_NOT_PENDING);
+}
+
+static void keep_for(int64_t ms)
+{
+    struct queue_config c = queue(Q)->config;
+    c.history_ms = ms;
+    assert_int_equal(set_queue(Q, &c), STATUS_OK);
+}
+
+static struct shown do_one(const char *payload)
+{
+    put(Q, payload, 0);
+    struct shown s = claim_one(Q);
+    assert_int_equal(ack(Q, &s), STATUS_OK);
+    return s;
+}
+
+static void what_is_forgotten_is_not_remembered(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    c.history_ms = 60000;
+    make_queue(Q, &c);
+    struct shown first = do_one("first");
+    pass_unswept(1000);
+    struct shown second = do_one("second");
+    pass_unswept(500);
+    keep_for(501);
+    assert_forgotten(&first);
+    assert_kept(&second);
+    keep_for(60000);
+    assert_forgotten(&first);
+    assert_kept(&second);
+    restart();
+    assert_forgotten(&first);
+    assert_kept(&second);
+    keep_for(0);
+    assert_forgotten(&second);
+    keep_for(60000);
+    assert_forgotten(&second);
+    struct shown third = do_one("third"); /* in the very millisecond of the change */
+    assert_kept(&third);
+    restart();
+    assert_forgotten(&second);
+    assert_kept(&third);
+    sleep_ms(60001);
+    assert_forgotten(&third);
+}
+
+static void a_longer_history_keeps_what_is_there(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    c.history_ms = 1000;
+    make_queue(Q, &c);
+    struct shown early = do_one("early");
+    pass_unswept(400);
+    struct shown late = do_one("late");
+    pass_unswept(600);
+    keep_for(60000); /* the first has had its second, the other has not */
+    assert_forgotten(&early);
+    assert_kept(&late);
+    restart();
+    sleep_ms(59399);
+    assert_kept(&late);
+    pass_unswept(1);
+    assert_forgotten(&late);
+}
+
+static void history_ends_without_a_sweep(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    c.history_ms = 1000;
+    make_queue(Q, &c);
+    struct shown s = do_one("a");
+    pass_unswept(999);
+    assert_kept(&s);
+    pass_unswept(1);
+    assert_forgotten(&s);
 }
 
 static void sweeps_are_bounded(void **state)
@@ -334,6 +453,10 @@ int main(void)
         TEST(a_message_past_its_time_is_never_claimed),
         TEST(a_lease_outlives_the_time_to_live),
         TEST(done_messages_are_kept_as_history),
+        TEST(a_sweep_goes_on_until_all_history_past_its_time_is_gone),
+        TEST(what_is_forgotten_is_not_remembered),
+        TEST(a_longer_history_keeps_what_is_there),
+        TEST(history_ends_without_a_sweep),
         TEST(sweeps_are_bounded),
         TEST(a_sweep_names_the_queues_it_changed),
         TEST(a_key_is_known_for_its_window),

@@ -59,7 +59,9 @@ static void claims_of_one_group_keep_to_their_levels(void **state)
     make();
     put_in_turns(2, 3);
     struct plan urgent = plan_from(Q, 0, 10), any;
-    policy_plan_blind(&queue(Q)->config, 3, 1, &any);
+    struct policy policy;
+    policy_init(&policy, &queue(Q)->config);
+    policy_plan(&policy, &queue(Q)->config, NULL, 3, 1, d.rig.now.wall_ms, &any);
     struct engine_op first = {.verb = ENGINE_CLAIM,
                               .queue = queue(Q),
                               .visit = show_nobody,

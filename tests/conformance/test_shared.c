@@ -2,6 +2,7 @@
  * what it does, and when, is up to the test. Needs a database: see tools/run-tests. */
 #include "base/mem.h"
 #include "conformance/driver.h"
+#include "engine/postgres/wire.h"
 
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static int setup(void **state)
     d.variant = "postgres";
     d.restarts_always = d.checks = false;
     d.shown_count = d.steps = 0;
-    rig_init(&d.rig, "postgres", DURABILITY_OS, 0);
+    rig_init(&d.rig, "postgres", DURABILITY_OS, 0, false);
     others = PQconnectdb(d.rig.options.postgres);
     make();
     return 0;
@@ -119,16 +120,26 @@ static void what_others_configured_counts_from_the_next_op_on(void **state)
     (void)state;
     uint32_t version = queue(Q)->version;
     sql("SELECT triage.configure('" Q "', '{\"levels\": [{\"name\": \"new\", \"number\": 7},"
-        " {\"name\": \"L1\", \"number\": 1}], \"max_attempts\": 9}')");
+        " {\"name\": \"L1\", \"number\": 1}], \"drop_levels\": true, \"max_attempts\": 9}')");
     struct message_id id = put(Q, "x", 1);
     assert_int_equal(id.slot, slot_of(Q, 1));
     assert_true(queue(Q)->version > version);
     assert_int_equal(queue(Q)->config.max_attempts, 9);
     assert_string_equal(queue(Q)->config.levels[0].name, "new");
     sql("SELECT triage.pause('" Q "')");
-    struct shown s = claim_one(Q); /* it was asked for before anybody here knew */
-    assert_int_equal(ack(Q, &s), STATUS_OK);
+    struct plan plan;
+    uint32_t done = 0;
+    struct engine_op claim_op = a_claim(&plan); /* planned before anybody here knew */
+    begin(&claim_op, &done);
+    while (done == 0) {
+        rig_wait(&d.rig);
+        engine_poll(d.rig.engine);
+    }
+    assert_true(claim_op.outdated);
+    assert_true(claim_op.status != STATUS_OK);
+    assert_int_equal(claim_op.claim.found, 0);
     assert_true(queue(Q)->config.paused);
+    assert_string_equal(sql("SELECT count(*) FROM triage.leased"), "0");
 }
 
 /* Where there are no limits enqueues go another way. */
@@ -139,7 +150,7 @@ static void so_it_does_without_limits(void **state)
     make_queue("plain", &config);
     uint32_t version = queue("plain")->version;
     sql("SELECT triage.configure('plain', '{\"levels\": [{\"name\": \"new\", \"number\": 7},"
-        " {\"name\": \"L1\", \"number\": 1}]}')");
+        " {\"name\": \"L1\", \"number\": 1}], \"drop_levels\": true}')");
     struct message_id id = put("plain", "x", 1);
     assert_int_equal(id.slot, slot_of("plain", 1));
     assert_true(queue("plain")->version > version);
@@ -165,6 +176,87 @@ static void a_queue_that_others_deleted_is_not_found(void **state)
     assert_int_equal(op.status, STATUS_QUEUE_NOT_FOUND);
     rig_sweep(&d.rig, 100);
     assert_null(queue(Q));
+}
+
+/* The id belongs to another name now, and the name to another id: as after a restored backup. */
+static void a_database_that_is_another_one_is_taken_as_it_is(void **state)
+{
+    (void)state;
+    struct queue_config config = rig_config(2);
+    make_queue("other", &config);
+    struct engine_queue *old = queue(Q);
+    sql("DELETE FROM triage.queue WHERE name = 'other' RETURNING id");
+    sql("UPDATE triage.queue SET name = 'other', version = 77 WHERE name = '" Q "' RETURNING id");
+    struct engine_op op = {.verb = ENGINE_QUEUE_OPEN, .open = {.name = "other"}};
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_int_equal(op.queue->version, 77);
+    assert_ptr_equal(queue("other"), op.queue);
+    assert_ptr_not_equal(op.queue, old);
+    assert_null(queue(Q));
+    assert_true(old->gone);
+    rig_sweep(&d.rig, 100);
+    assert_true(put("other", "x", 0).seq > 0);
+}
+
+/* What a group carries */
+
+#define LARGE      (256 * 1024)
+#define LARGE_MANY 96
+
+static struct put_item large_item(uint32_t number)
+{
+    struct put_item item = {.draft = {.body = mem_alloc(LARGE),
+                                      .payload_len = LARGE,
+                                      .kind = PAYLOAD_BYTES,
+                                      .ready_ms = READY_NOW,
+                                      .ttl_ms = TTL_DEFAULT,
+                                      .priority = {.kind = PRIORITY_NUMBER, .number = 0}}};
+    memset(item.draft.body, (int)('a' + number % 26), LARGE);
+    return item;
+}
+
+/* 24 MiB are waiting when the group is flushed: that is two groups, and nothing of it is missing.
+ */
+static void a_group_carries_so_many_bytes_and_the_rest_is_the_next_one(void **state)
+{
+    (void)state;
+    struct put_item items[LARGE_MANY];
+    struct engine_op ops[LARGE_MANY], *all[LARGE_MANY];
+    for (uint32_t i = 0; i < LARGE_MANY; i++) {
+        items[i] = large_item(i);
+        ops[i] = (struct engine_op){
+            .verb = ENGINE_PUT, .queue = queue(Q), .put = {.items = &items[i], .count = 1}};
+        all[i] = &ops[i];
+    }
+    uint64_t groups = d.rig.engine->counters.groups;
+    rig_run(&d.rig, all, LARGE_MANY);
+    assert_int_equal(d.rig.engine->counters.groups, groups + 2);
+    for (uint32_t i = 0; i < LARGE_MANY; i++) {
+        assert_int_equal(ops[i].status, STATUS_OK);
+        assert_int_equal(items[i].status, STATUS_OK);
+        assert_true(i == 0 || items[i].id.seq > items[i - 1].id.seq);
+    }
+    assert_string_equal(sql("SELECT count(*) || ' of ' || min(octet_length(payload)) FROM "
+                            "triage.body"),
+                        "96 of 262144");
+}
+
+/* A value that does not fit is refused, and never NULL. */
+static void a_value_that_is_too_long_for_the_database_is_not_sent(void **state)
+{
+    (void)state;
+    struct params p = {0};
+    param_int(&p, WIRE_INT4, 7);
+    param_array(&p, WIRE_BYTEA_ARRAY);
+    buf_reserve(&p.bytes, (size_t)PARAM_BYTES_MAX + 1);
+    p.bytes.len += PARAM_BYTES_MAX; /* as if it had been written */
+    param_array_end(&p);
+    assert_true(p.too_long);
+    params_clear(&p);
+    param_int(&p, WIRE_INT4, 7);
+    assert_false(p.too_long);
+    params_fini(&p);
 }
 
 /* Notifications */
@@ -214,6 +306,9 @@ int main(void)
         TEST(what_others_configured_counts_from_the_next_op_on),
         TEST(so_it_does_without_limits),
         TEST(a_queue_that_others_deleted_is_not_found),
+        TEST(a_database_that_is_another_one_is_taken_as_it_is),
+        TEST(a_group_carries_so_many_bytes_and_the_rest_is_the_next_one),
+        TEST(a_value_that_is_too_long_for_the_database_is_not_sent),
         TEST(a_notification_asks_for_a_look),
     };
     enum { SKIPPED = 77 }; /* as Meson counts it */

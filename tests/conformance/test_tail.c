@@ -94,16 +94,6 @@ static int by_place(const void *a, const void *b)
     return x->id.seq < y->id.seq ? -1 : 1;
 }
 
-static uint32_t claim_quietly(uint32_t n)
-{
-    struct plan plan;
-    struct policy policy;
-    const struct queue_config *c = &queue(Q)->config;
-    policy_init(&policy, c);
-    policy_plan(&policy, c, view(Q), c->level_count - 1, n, d.rig.now.wall_ms, &plan);
-    return claim_plan(Q, &plan, -1);
-}
-
 /* Claims and acks everything, in exactly the order of `expected`, with restarts on the way. */
 static void drain(uint32_t restarts)
 {
@@ -112,7 +102,7 @@ static void drain(uint32_t restarts)
     bool always = d.restarts_always;
     d.restarts_always = false;
     for (uint32_t next = every; at < expected_count;) {
-        uint32_t n = claim_quietly(1 + at % 100);
+        uint32_t n = claim(Q, 1 + at % 100);
         assert_true(n > 0);
         struct settle_item items[CLAIM_MAX] = {0};
         for (uint32_t i = 0; i < n; i++, at++) {
@@ -133,7 +123,7 @@ static void drain(uint32_t restarts)
         }
     }
     d.restarts_always = always;
-    assert_int_equal(claim_quietly(1), 0);
+    assert_int_equal(claim(Q, 1), 0);
     assert_int_equal(view(Q)->ready, 0);
     assert_int_equal(view(Q)->bytes, 0);
     forget_expected();
@@ -372,7 +362,7 @@ static void a_list_shows_the_tail_once(void **state)
     (void)state;
     make();
     put_all(total, scattered, TTL_DEFAULT);
-    assert_true(claim_quietly(50) == 50);
+    assert_true(claim(Q, 50) == 50);
     restart();
     listed = 0;
     listed_seqs = mem_zalloc(total + 1);
@@ -401,7 +391,7 @@ static void redriven_messages_stand_before_the_tail(void **state)
     assert_int_equal(set_queue(Q, &c), STATUS_OK);
     put_all(total, at_once, TTL_DEFAULT);
     for (int i = 0; i < 60; i++) {
-        assert_int_equal(claim_quietly(1), 1);
+        assert_int_equal(claim(Q, 1), 1);
         struct shown s = d.shown[0];
         assert_int_equal(nack(Q, &s, 0, "no", NULL), STATUS_OK);
     }
@@ -421,7 +411,7 @@ static void returned_messages_stand_before_the_tail(void **state)
     put_all(total, at_once, TTL_DEFAULT);
     for (int round = 0; round < 2; round++) {
         static struct shown held[100];
-        assert_int_equal(claim_quietly(100), 100);
+        assert_int_equal(claim(Q, 100), 100);
         memcpy(held, d.shown, sizeof(held));
         for (int i = 99; i >= 0; i -= 7)
             assert_int_equal(release(Q, &held[i]), STATUS_OK);

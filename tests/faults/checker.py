@@ -19,10 +19,11 @@ Every message is accounted for, and what no such queue can have shown is named:
   early        a delivery before the delay was over
   outlived     a delivery after the time to live was over
   stuck        what could not be taken out in the end
-  miscounted   stats that disagree with the history, or with themselves
+  miscounted   numbers that disagree with the history
+  unbalanced   numbers of one answer that do not add up
 
 Times are the clients': what lies between sending and the answer happened somewhere in between, and
-everything is decided in the server's favour. Order is judged in `order.py`."""
+everything is decided in the server's favour. Order is judged in `order.py`, numbers in `sums.py`."""
 
 import functools
 import sys
@@ -30,12 +31,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import order
-from history import (DECLINED, OK, REFUSED, SLACK, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found,
-                     History, Mark, Remove, Rules, Settle)
+import sums
+from history import (DECLINED, OK, REFUSED, SLACK, UNKNOWN, Claim, Counts, Delivery, Ended,
+                     Enqueue, Found, History, Mark, Move, Remove, Rules, Settle)
 
 WRONGS = ("lost", "unexpected", "corrupted", "resurrected", "doubled", "stale", "dropped",
           "uncounted", "misplaced", "inverted", "overtaken", "overlooked", "unfair", "repeated",
-          "early", "outlived", "stuck", "miscounted")
+          "early", "outlived", "stuck", "miscounted", "unbalanced")
 
 
 @dataclass
@@ -47,10 +49,11 @@ class Verdict:
     delivered: int = 0
     finished: int = 0
     ordered: int = 0  # deliveries whose order could be judged
+    counted: int = 0  # answers whose numbers were judged
     wrongs: dict = field(default_factory=lambda: {name: [] for name in WRONGS})
 
     COUNTS = ("attempted", "acknowledged", "unknown", "recovered", "delivered", "finished",
-              "ordered")
+              "ordered", "counted")
 
     def wrong(self, name, text):
         self.wrongs[name].append(text)
@@ -110,6 +113,7 @@ class Message:
     enqueue: Enqueue
     taken: list = field(default_factory=list)  # in their order
     removes: list = field(default_factory=list)
+    moves: list = field(default_factory=list)
     found: list = field(default_factory=list)
 
     @property
@@ -148,9 +152,10 @@ class Account:
         self.queue = queue
         self.rules = Rules(queue)
         self.messages = {}
-        self.claims, self.ended = [], None
+        self.claims, self.counts, self.ended = [], [], None
         self.marks = history.of(Mark)
         self.clock_was_set = any(mark.what == "clock" for mark in self.marks)
+        self.several = any(mark.what == "several" for mark in self.marks)
         stopped = [mark.at for mark in self.marks if mark.what == "stopped"]
         resumed = [mark.at for mark in self.marks if mark.what == "resumed"]
         self.pauses = list(zip(stopped, resumed))
@@ -158,7 +163,7 @@ class Account:
         mine = [r for r in history.log if not isinstance(r, Mark) and r.queue == queue]
         for record in mine:
             self.take_in(record)
-        self.connect([r for r in mine if isinstance(r, (Settle, Remove, Found))])
+        self.connect([r for r in mine if isinstance(r, (Settle, Remove, Move, Found))])
         self.unknown_claims = sorted((c for c in self.claims if c.outcome == UNKNOWN),
                                      key=lambda c: c.sent)
 
@@ -169,6 +174,8 @@ class Account:
             self.messages[record.key] = Message(record)
         elif isinstance(record, Claim):
             self.claims.append(record)
+        elif isinstance(record, Counts):
+            self.counts.append(record)
         elif isinstance(record, Ended):
             self.ended = record
 
@@ -193,6 +200,8 @@ class Account:
                 self.strays.append(record)
             elif isinstance(record, Remove):
                 self.messages[record.key].removes.append(record)
+            elif isinstance(record, Move):
+                self.messages[record.key].moves.append(record)
             else:
                 self.messages[record.key].found.append(record)
         for taken in receipts.values():
@@ -280,10 +289,19 @@ def check_attempts(account, message, verdict):
             verdict.wrong("uncounted", f"{found}, with {rules.max_attempts} attempts")
 
 
+def possible_ranks(message, claim):
+    """Levels at which the message can have stood when that claim took it."""
+    sure = [m for m in message.moves if m.outcome == OK and m.came < claim.sent]
+    since = max((m.sent for m in sure), default=None)
+    ranks = {m.rank for m in message.moves if m.outcome in (OK, UNKNOWN) and m.sent <= claim.came
+             and (since is None or m.came >= since)}
+    return ranks if sure else ranks | {message.enqueue.rank}
+
+
 def check_levels(message, verdict):
     for taken in message.taken:
-        if taken.delivery.rank != message.enqueue.rank:
-            verdict.wrong("misplaced", f"{taken.delivery}: {message.enqueue}")
+        if taken.delivery.rank not in possible_ranks(message, taken.claim):
+            verdict.wrong("misplaced", f"{taken.delivery}: {message.enqueue}, {message.moves}")
         if taken.claim.max_rank is not None and taken.delivery.rank > taken.claim.max_rank:
             verdict.wrong("misplaced", f"{taken.delivery}: {taken.claim}")
 
@@ -297,7 +315,7 @@ def check_times(message, verdict):
             verdict.wrong("outlived", f"{taken}: {enqueue}")
         if taken.claim.came < enqueue.sent + enqueue.delay - SLACK:
             verdict.wrong("early", f"{taken}: {enqueue}")
-        before = message.taken[at - 1].used("nack", OK) if at else []
+        before = message.taken[at - 1].used("nack", OK) if at and not redriven else []
         if before and taken.claim.came < before[0].sent + before[0].delay - SLACK:
             verdict.wrong("early", f"{taken} after {before[0]}")
 
@@ -358,7 +376,7 @@ def check_stats(account, verdict):
         verdict.wrong("stuck", f"{account.queue}: {stats}")
     gone = totals["acked"] + totals["expired"] + totals["cancelled"]
     if totals["enqueued"] != present + stats["dlq_depth"] + gone:
-        verdict.wrong("miscounted", f"{account.queue} does not add up: {stats}")
+        verdict.wrong("unbalanced", f"{account.queue} does not add up: {stats}")
     if not account.ended.totals_whole:
         return
     messages = account.messages.values()
@@ -398,6 +416,7 @@ def check_queue(history, queue):
         check_dedup(account, verdict)
     check_stats(account, verdict)
     order.check(account, verdict)
+    sums.check(account, verdict)
     return verdict
 
 

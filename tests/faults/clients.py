@@ -7,8 +7,10 @@ import random
 import time
 import zlib
 
-from history import DECLINED, OK, REFUSED, UNKNOWN, Claim, Delivery, Enqueue, Found, Remove, Settle
-from wire import Connection, request_bytes, with_query
+from history import (DECLINED, OK, REFUSED, UNKNOWN, Claim, Counts, Delivery, Enqueue, Found, Move,
+                     Remove, Settle)
+from watcher import of_stats
+from wire import DEADLINE, Connection, request_bytes, with_query
 
 OLD_RECEIPTS = 50  # used or expired, kept to be tried again
 NO_QUEUE = {"ready": 0, "scheduled": 0, "in_flight": 0, "dlq_depth": 0,
@@ -41,7 +43,7 @@ class Client:
     """Recorded calls over one connection. After an answer that never came the connection is gone,
     and the next call raises ConnectionError: connect() again."""
 
-    def __init__(self, history, plans, address=None, deadline=60.0):
+    def __init__(self, history, plans, address=None, deadline=DEADLINE):
         self.history = history
         self.plans = plans
         self.deadline = deadline
@@ -97,9 +99,10 @@ class Client:
         whole = self.outcome(answer)
         results = answer["results"] if whole == OK else [{}] * len(drafts)
         batch = self.history.next_batch()
-        for index, ((key, rank, _, fields), result) in enumerate(zip(drafts, results)):
-            outcome = whole if "error" not in result else refusal(result["error"])
-            self.stored(queue, key, rank, fields, result, outcome, sent, came, batch, index)
+        return [self.stored(queue, key, rank, fields, result,
+                            whole if "error" not in result else refusal(result["error"]),
+                            sent, came, batch, index)
+                for index, ((key, rank, _, fields), result) in enumerate(zip(drafts, results))]
 
     def message(self, queue, key, rank, filler, fields):
         return {"payload": sealed(key, filler), "priority": self.plans[queue].priority(rank),
@@ -148,14 +151,34 @@ class Client:
                                       {"receipts": receipts})
         whole = self.outcome(answer)
         results = answer["results"] if whole == OK else [{}] * len(deliveries)
-        for delivery, result in zip(deliveries, results):
-            outcome = whole if "error" not in result else refusal(result["error"])
-            self.history.add(Settle(queue, "ack", delivery.receipt, sent, came, outcome))
+        return [self.history.add(Settle(queue, "ack", delivery.receipt, sent, came,
+                                        whole if "error" not in result else
+                                        refusal(result["error"])))
+                for delivery, result in zip(deliveries, results)]
 
     def cancel(self, queue, key, ident):
         answer, sent, came = self.ask("DELETE", f"/v1/queues/{queue}/messages/{ident}",
                                       query={"cancel": True})
         return self.history.add(Remove(queue, "cancel", key, sent, came, self.outcome(answer)))
+
+    def escalate(self, queue, key, ident, rank):
+        answer, sent, came = self.ask("POST", f"/v1/queues/{queue}/messages/{ident}/priority",
+                                      {"priority": self.plans[queue].priority(rank)})
+        return self.history.add(Move(queue, key, rank, sent, came, self.outcome(answer)))
+
+    def first_dead(self, queue):
+        """(key, id) of a dead letter, or None."""
+        answer, _, _ = self.ask("GET", f"/v1/queues/{queue}/dead", query={"limit": 1})
+        if self.outcome(answer) != OK or not answer["messages"]:
+            return None
+        return opened(answer["messages"][0].get("payload")), answer["messages"][0]["message_id"]
+
+    def redrive(self, queue, key, ident):
+        answer, sent, came = self.ask("POST", f"/v1/queues/{queue}/dead/redrive", {"ids": [ident]})
+        outcome = self.outcome(answer)
+        if outcome == OK and answer["redriven"] == 0:
+            outcome = REFUSED  # somebody else was first
+        return self.history.add(Remove(queue, "redrive", key, sent, came, outcome))
 
     def find_dead(self, queue):
         query = {"limit": 100}
@@ -181,16 +204,25 @@ class Client:
         return answer.json
 
 
+    def count(self, queue):
+        """The numbers as they are now, to be judged with the rest."""
+        answer, sent, came = self.ask("GET", f"/v1/queues/{queue}/stats")
+        if answer and answer.status == 200:
+            self.history.add(Counts(queue, "stats", sent, came, of_stats(answer.json)))
+
+
 class Worker:
     """One client that does a little of everything."""
 
-    def __init__(self, name, seed, history, plans, backlog=300, timed=True):
+    def __init__(self, name, seed, history, plans, backlog=300, timed=True, moves=False,
+                 client=Client):
         self.name = name
         self.random = random.Random(f"{seed}/{name}")
-        self.client = Client(history, plans)
+        self.client = client(history, plans)
         self.plans = plans
         self.backlog = backlog  # messages it believes are waiting, before it only takes away
         self.timed = timed  # also what runs by the wall clock: delays, times to live
+        self.moves = moves  # also what changes places: escalation, redrive; order is judged less
         self.count = 0
         self.waiting = 0
         self.held = []  # (queue, delivery): receipts to use
@@ -202,7 +234,6 @@ class Worker:
 
     def run(self, address):
         """Works until the server is gone, or stop()."""
-        self.stopped = False
         try:
             self.client.connect(address)
             while not self.stopped:
@@ -222,6 +253,8 @@ class Worker:
         verbs = [(self.claim, 3), (self.ack, 4 * holds), (self.ack_batch, 2 * (len(self.held) > 5)),
                  (self.nack, holds), (self.extend, holds), (self.release, holds / 2),
                  (self.use_old, 0.4 * bool(self.old)), (self.cancel, 0.2 * bool(self.own))]
+        if self.moves:
+            verbs += [(self.escalate, 0.5 * bool(self.own)), (self.redrive, 0.3), (self.look, 0.5)]
         if self.waiting < self.backlog:
             verbs += [(self.put, 4), (self.put_batch, 1)]
         functions, weights = zip(*verbs)
@@ -238,7 +271,7 @@ class Worker:
             fields["dedup_key"] = f"{self.name}-d{self.count}"
         elif chance < 0.15 and self.timed:
             fields["delay_seconds"] = 0.2
-        elif chance < 0.18 and self.timed:
+        elif chance < 0.18 and self.timed and self.plans[queue].ttl:
             fields["ttl_seconds"] = self.random.choice((0.5, 3600))
         rank = self.random.randrange(len(self.plans[queue].names))
         filler = "x" * self.random.choice((10, 200, 200, 3000))
@@ -316,3 +349,15 @@ class Worker:
     def cancel(self):
         queue, key, ident = self.own.pop(self.random.randrange(len(self.own)))
         self.client.cancel(queue, key, ident)
+
+    def escalate(self):
+        queue, key, ident = self.random.choice(self.own)
+        self.client.escalate(queue, key, ident, self.random.randrange(len(self.plans[queue].names)))
+
+    def redrive(self):
+        queue = self.pick_queue()
+        if dead := self.client.first_dead(queue):
+            self.client.redrive(queue, *dead)
+
+    def look(self):
+        self.client.count(self.pick_queue())

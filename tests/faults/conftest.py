@@ -20,6 +20,19 @@ def engine(request):
     return request.param
 
 
+# What a server of each is made with: also one that reads nearly everything back from disk, and
+# several threads.
+ARRANGEMENTS = {**{engine: {"engine": engine} for engine in ENGINES},
+                "local, 64 KiB": {"engine": "local", "memory_limit": "64K"},
+                "local, two shards": {"engine": "local", "shards": 2},
+                "postgres, two shards": {"engine": "postgres", "shards": 2}}
+
+
+@pytest.fixture(params=ARRANGEMENTS)
+def arrangement(request):
+    return request.param, ARRANGEMENTS[request.param]
+
+
 @pytest.fixture(params=[e for e in ENGINES if e != "postgres"])
 def engine_here(request):
     """One that goes by the clock of the server's own machine."""

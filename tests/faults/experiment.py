@@ -9,11 +9,12 @@ import time
 
 import checker
 from clients import Client, Worker
-from history import Ended, History, Mark, Rules
-from wire import Queue
+from history import OK, Ended, Enqueue, History, Mark, Rules
+from watcher import Watcher
+from wire import Queue, until
 
 SOAK = bool(os.environ.get("TRIAGE_SOAK"))
-STUCK_SECONDS = 15
+STUCK_SECONDS = 60
 
 
 def short_or_long(short, long):
@@ -27,10 +28,11 @@ def new_seed():
 class Plan:
     """How a queue is configured. Levels are named, most urgent first."""
 
-    def __init__(self, names=None, leases=(1, 2), **config):
+    def __init__(self, names=None, leases=(1, 2), ttl=True, **config):
         self.names = names or [str(number) for number in range(9, -1, -1)]
         self.leases = leases
-        self.config = {"max_attempts": 6, **config}
+        self.ttl = ttl  # some messages have a time to live
+        self.config = {"max_attempts": 6, "retry": {"backoff": "none"}, **config}
 
     def priority(self, rank):
         name = self.names[rank]
@@ -65,6 +67,7 @@ class Experiment:
         self.history = History()
         self.workers = [Worker(f"w{number}", self.seed, self.history, self.plans, **worker_options)
                         for number in range(worker_count)]
+        self.watcher = Watcher(self.history, self.plans)
         self.threads = []
         self.tried = 0
         self.counts = True  # the engine keeps its totals through all that is done to it
@@ -77,9 +80,15 @@ class Experiment:
             self.history.add(plan.rules(name, answer))
             queue.client.close()
 
+    def everybody(self):
+        """Who is at work, each in a thread: what to call, and with what."""
+        return [(each, each.run, self.server.address) for each in [*self.workers, self.watcher]]
+
     def begin(self):
-        self.threads = [threading.Thread(target=worker.run, args=(self.server.address,))
-                        for worker in self.workers]
+        everybody = self.everybody()
+        for each, *_ in everybody:
+            each.stopped = False
+        self.threads = [threading.Thread(target=run, args=args) for _, run, *args in everybody]
         for thread in self.threads:
             thread.start()
 
@@ -87,13 +96,15 @@ class Experiment:
         for thread in self.threads:
             thread.join()
         self.threads = []
-        for worker in self.workers:
-            if worker.errors:
-                raise worker.errors[0]
+        for each, *_ in self.everybody():
+            if each.errors:
+                raise each.errors[0]
 
-    def end_load(self):
-        for worker in self.workers:
-            worker.stop()
+    def end_load(self, at_least=0):
+        """Ends when so many enqueues were acknowledged: a slow machine needs longer for them."""
+        until(lambda: sum(e.outcome == OK for e in self.history.of(Enqueue)) >= at_least)
+        for each, *_ in self.everybody():
+            each.stop()
         self.join()
 
     def work(self, seconds):

@@ -81,6 +81,17 @@ class Remove:
 
 
 @dataclass(slots=True)
+class Move:
+    """Another priority for a message that waits."""
+    queue: str
+    key: str
+    rank: int
+    sent: float
+    came: float
+    outcome: str
+
+
+@dataclass(slots=True)
 class Found:
     """What is left in the end: a dead letter."""
     queue: str
@@ -99,8 +110,18 @@ class Ended:
 
 
 @dataclass(slots=True)
+class Counts:
+    """The numbers of a queue, as an answer had them: `watcher.py` has their names."""
+    queue: str
+    source: str  # stats, list, metrics
+    sent: float
+    came: float
+    counts: dict
+
+
+@dataclass(slots=True)
 class Mark:
-    what: str  # restart, clock (the wall clock was set), stopped, resumed
+    what: str  # restart, clock (the wall clock was set), stopped, resumed, several (servers)
     at: float
 
 
@@ -120,7 +141,7 @@ class Rules:
 
 
 KINDS = {kind.__name__: kind
-         for kind in (Enqueue, Claim, Settle, Remove, Found, Ended, Mark, Rules)}
+         for kind in (Enqueue, Claim, Settle, Remove, Move, Found, Ended, Counts, Mark, Rules)}
 
 
 class History:

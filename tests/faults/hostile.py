@@ -5,10 +5,10 @@ import json
 
 TARGET = b"/v1/queues/hostile/messages"
 SECRET = b'{"payload":"smuggled"}'
-SMUGGLED = b"POST /v1/queues/smuggled/messages HTTP/1.1\r\nHost: x\r\n" \
-           b"Content-Length: %d\r\n\r\n" % len(SECRET) + SECRET
-HEAD = b"POST " + TARGET + b" HTTP/1.1\r\nHost: x\r\n"
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+SMUGGLED = b"POST /v1/queues/smuggled/messages HTTP/1.1\r\nHost: localhost\r\n" \
+           b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(SECRET) + SECRET
+HEAD = b"POST " + TARGET + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 # Two ways to say where a body ends: for each, a front and a back may disagree about what follows.
 LENGTHS = [
@@ -53,17 +53,17 @@ CHUNKS = [
 ]
 
 LINES = [
-    b"GET /healthz\r\n\r\n", b"GET /healthz HTTP/0.9\r\nHost: x\r\n\r\n",
-    b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/1.2\r\nHost: x\r\n\r\n",
-    b"GET /healthz HTTP/1.10\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/01.1\r\nHost: x\r\n\r\n",
-    b"GET /healthz http/1.1\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/1.1 \r\nHost: x\r\n\r\n",
-    b"GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET\t/healthz\tHTTP/1.1\r\nHost: x\r\n\r\n",
-    b" GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /healthz HTTP/1.1\nHost: x\n\n",
-    b"GET /healthz HTTP/1.1\rHost: x\r\r", b"GET /heal\x00thz HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /heal thz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET \xff HTTP/1.1\r\nHost: x\r\n\r\n", b"G\x00T /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"G(T /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET\r\n\r\n", b"\r\r\n\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz\r\n\r\n", b"GET /healthz HTTP/0.9\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.2\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.10\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/01.1\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz http/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1 \r\nHost: localhost\r\n\r\n",
+    b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET\t/healthz\tHTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b" GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
+    b"GET /healthz HTTP/1.1\rHost: localhost\r\r", b"GET /heal\x00thz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /heal thz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET \xff HTTP/1.1\r\nHost: localhost\r\n\r\n", b"G\x00T /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"G(T /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET\r\n\r\n", b"\r\r\n\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     b"*1\r\n$4\r\nPING\r\n", b"put 0 0 10 5\r\nhello\r\n", b"\x00" * 64, b"\xff" * 64,
     b"EHLO example.com\r\n\r\n", b"{}\r\n\r\n",

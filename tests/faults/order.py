@@ -16,6 +16,7 @@ from history import OK, UNKNOWN, SLACK
 FOREVER = float("inf")
 TICK = 0.001  # seconds: a server counts waits in whole ones of these
 TIMER = 0.25  # seconds after which a lease or a delay that ended has certainly been noticed
+HEARD = 0.5  # seconds after which a server has certainly heard what another one did
 HANGUP = 1.0  # seconds after which a claim whose client went away has certainly let go
 
 
@@ -52,9 +53,15 @@ def next_start(account, taken):
     return noticed(account, taken.lease_end()[1]), True
 
 
+def displaced(message):
+    """Somebody gave it another place, or may have: it is not judged where it stands."""
+    return bool(message.removed("redrive", OK, UNKNOWN)) or \
+        any(move.outcome in (OK, UNKNOWN) for move in message.moves)
+
+
 def raw_intervals(account, message):
     enqueue = message.enqueue
-    if enqueue.outcome != OK or enqueue.deduplicated or message.removed("redrive", OK, UNKNOWN):
+    if enqueue.outcome != OK or enqueue.deduplicated or displaced(message):
         return
     limits = [r.sent for r in message.removed("cancel", OK, UNKNOWN)]
     if enqueue.ttl is not None:
@@ -136,9 +143,11 @@ def covering(ready, questions):
 
 
 def judged(account):
-    """(claim, delivery, message) of everything that was delivered and enqueued here."""
+    """(claim, delivery, message) of everything that was delivered and enqueued here, and stayed
+    where it was put."""
     return [(claim, delivery, account.messages[delivery.key]) for claim in account.claims
-            for delivery in claim.deliveries if delivery.key in account.messages]
+            for delivery in claim.deliveries if delivery.key in account.messages
+            and not displaced(account.messages[delivery.key])]
 
 
 def check_priority(deliveries, ready, verdict):
@@ -178,13 +187,24 @@ def check_batches(deliveries, ready, verdict):
                 break
 
 
+def came_meanwhile(account, message, claim):
+    """It may have become ready when the claim had already taken something."""
+    at = next(at for at, taken in enumerate(message.taken) if taken.claim is claim)
+    start = next_start(account, message.taken[at - 1])[0] if at else message.enqueue.came
+    return start is None or start > claim.sent
+
+
 def check_answers(account, verdict):
-    """The messages of one answer stand in the order of the queue."""
+    """The messages of one answer stand in the order of the queue, if they were there at the same
+    time."""
     strict = account.rules.policy == "strict"
     for claim in account.claims:
-        known = [account.messages[d.key] for d in claim.deliveries if d.key in account.messages]
+        known = [account.messages[d.key] for d in claim.deliveries if d.key in account.messages
+                 and not displaced(account.messages[d.key])]
         for one, two in zip(known, known[1:]):
             a, b = one.enqueue, two.enqueue
+            if came_meanwhile(account, two, claim):
+                continue
             if strict and a.rank > b.rank:
                 verdict.wrong("inverted", f"{a.key} stands before {b.key} in one answer")
             moved = b.delay or any(t.used("nack", OK, UNKNOWN) for t in two.taken)
@@ -195,14 +215,15 @@ def check_answers(account, verdict):
 
 
 def check_empty(account, ready, verdict):
-    """A claim that found nothing decided so when its wait was over."""
+    """A claim that found nothing decided so when its wait was over, by what its server had heard."""
     levels = account.rules.levels
+    heard = HEARD if account.several else 0
     questions = []
     for claim in account.claims:
         decided = claim.sent + max(claim.wait - TICK, 0)
         if claim.outcome == OK and not claim.deliveries and claim.came >= decided:
             rank = levels if claim.max_rank is None else claim.max_rank + 1
-            questions.append((rank, decided, claim.came, claim))
+            questions.append((rank, decided - heard, claim.came, claim))
     for claim, interval in covering([(r.message.enqueue.rank, r) for r in ready], questions):
         verdict.wrong("overlooked", f"{claim} found nothing, while {interval} was ready")
 

@@ -27,6 +27,7 @@ def one_turn(client, turn):
 
     for number in range(4):
         client.put("s", key(f"a{number}"), number, "x" * 1000)
+    client.count("s")
     client.put_all("s", [(key(f"b{number}"), number % 3, "y" * 4000, {}) for number in range(20)])
     client.put_all("s", [(key(f"c{number}"), 9, "z" * 100_000, {}) for number in range(10)])
     client.put("s", key("d1"), 5, dedup_key=key("d"))
@@ -35,6 +36,7 @@ def one_turn(client, turn):
     client.put("s", key("later"), 0, delay_seconds=0.3)
     big = client.put("s", key("big"), 9, "z" * 200_000)
     taken = client.claim("s", max=8, lease=LEASE).deliveries
+    client.count("s")
     verbs = [("nack", {}), ("nack", {"delay_seconds": 0.1}), ("release", {}),
              ("extend", {"visibility_timeout_seconds": LEASE})]
     for delivery, (verb, fields) in zip(taken, verbs):
@@ -44,10 +46,12 @@ def one_turn(client, turn):
     client.ack_all("s", taken[6:])
     client.ack("s", taken[0]) if taken else None
     client.cancel("s", key("big"), big.id)
+    client.count("s")
     for _ in range(2):  # the second failure of a message is its last
         for delivery in client.claim("s", max=2, lease=LEASE).deliveries:
             client.settle("s", "nack", delivery)
     client.claim("s", max=3, lease=LEASE)
+    client.count("s")
     client.ack_all("s", client.claim("s", max=10, lease=LEASE).deliveries)
 
 

@@ -2,6 +2,7 @@
 from it; and the same calls failing instead. Windows of microseconds that a random kill misses."""
 
 import errno
+import os
 import re
 import shutil
 from collections import Counter
@@ -9,6 +10,7 @@ from collections import Counter
 import pytest
 
 import script
+from frames import make_format_two
 from scene import Scene, boundaries
 from shim import ALL, FAIL, HALF, KILL_AFTER, KILL_BEFORE, SYNC, WRITE
 
@@ -28,10 +30,14 @@ def test_death_at_every_call_of_a_life(make, moment):
     scene.close()
 
 
+@pytest.mark.parametrize("what, prepare", [("recovery", lambda folder: None),
+                                           ("a takeover", make_format_two)],
+                         ids=["recovery", "takeover"])
 @pytest.mark.parametrize("moment", DEATHS)
-def test_death_at_every_call_of_a_recovery(make, moment, tmp_path):
-    """From a folder that a death in the middle left; then also the recovery dies."""
-    scene = Scene(make, f"kill {moment} each file call of recovery")
+def test_death_at_every_call_of_a_recovery(make, moment, what, prepare, tmp_path):
+    """From a folder that a death in the middle left; then also the recovery dies. A folder of the
+    format before is sealed in the same go, and has its new number last of all."""
+    scene = Scene(make, f"kill {moment} each file call of {what}")
     count = scene.count_calls()
     first = scene.fresh()
     scene.shim.arm(KILL_AFTER, int(count * 0.8))
@@ -39,6 +45,7 @@ def test_death_at_every_call_of_a_recovery(make, moment, tmp_path):
     scene.server.wait()
     kept = tmp_path / "kept"
     shutil.copytree(scene.server.data, kept)
+    prepare(kept)
 
     def put_back():
         scene.server.end()
@@ -93,6 +100,27 @@ def test_short_writes_are_completed(make):
     assert scene.shim.get("fired") > 50
     scene.judge(experiment, "every write")
     scene.close()
+
+
+def test_the_name_of_a_new_data_directory_is_synced(make, tmp_path):
+    """ext4 syncs it along with the first file in it, so that no power loss there would show this."""
+    server = make()
+    trace = tmp_path / "trace"
+    command = server.command
+    server.command = lambda: ["strace", "-D", "-f", "-y", "-o", str(trace),
+                              "-e", "trace=mkdir,fsync,rename", "-e", "signal=none", *command()]
+    if not server.comes_up():
+        assert re.search("ptrace|PTRACE|Operation not permitted", str(server.log)), str(server.log)
+        pytest.skip("strace may not trace here")
+    server.end()
+    lines = trace.read_text(errors="replace").splitlines()
+
+    def first(pattern):
+        return next(at for at, line in enumerate(lines) if re.search(pattern, line))
+
+    made = first(rf'mkdir\("{re.escape(server.data)}"')
+    named = first(rf"fsync\(\d+<{re.escape(os.path.dirname(server.data))}>")
+    assert made < named < first(rf'rename\("{re.escape(server.data)}/FORMAT.new"')
 
 
 CHANGES = "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync_file_range,ftruncate," \

@@ -4,8 +4,8 @@ that was made bad for it, and the same history without the bad call is clean."""
 import pytest
 
 from checker import WRONGS, check
-from history import (DECLINED, OK, REFUSED, UNKNOWN, Claim, Delivery, Ended, Enqueue, Found,
-                     History, Mark, Remove, Rules, Settle)
+from history import (DECLINED, OK, REFUSED, UNKNOWN, Claim, Counts, Delivery, Ended, Enqueue,
+                     Found, History, Mark, Move, Remove, Rules, Settle)
 
 STEP = 0.01  # how long a call takes
 
@@ -51,12 +51,24 @@ class Story:
         self.history.add(Remove("q", "cancel", key, at, at + STEP, outcome))
         return self
 
+    def move(self, key, at, rank, outcome=OK):
+        self.history.add(Move("q", key, rank, at, at + STEP, outcome))
+        return self
+
     def redrive(self, key, at):
         self.history.add(Remove("q", "redrive", key, at, at + STEP, OK))
         return self
 
     def dead(self, key, attempts=10, reason="nacked"):
         self.history.add(Found("q", key, attempts, reason))
+        return self
+
+    def count(self, at, source="stats", **counts):
+        """The numbers that somebody was shown; what is not said is 0."""
+        names = ("ready", "scheduled", "in_flight", "dead")
+        names += ("enqueued", "acked", "expired", "cancelled") if source != "list" else ()
+        self.history.add(Counts("q", source, at, at + STEP,
+                                {**dict.fromkeys(names, 0), **counts}))
         return self
 
     def mark(self, what, at):
@@ -141,6 +153,9 @@ BAD = {
     "misplaced": [
         lambda: story("a").take("a").nack(2).take("a", at=3, attempt=2, rank=9).use("ack", 4),
         lambda: story("a").take("a", max_rank=4).use("ack", 2),
+        lambda: story("a").move("a", 0.5, 2).take("a").use("ack", 2),
+        lambda: story("a").move("a", 0.5, 2, REFUSED).take("a", rank=2).use("ack", 2),
+        lambda: story("a").move("a", 0.5, 2).move("a", 0.7, 3).take("a", rank=2).use("ack", 2),
     ],
     "inverted": [
         lambda: Story().put("low", rank=5).put("high", at=1, rank=0).take("low", at=2),
@@ -161,6 +176,7 @@ BAD = {
         lambda: story("a").take(),
         lambda: story("a").take(at=-1, wait=5.0, took=5.01),
         lambda: story("a").take("a").nack(2).take(at=3),
+        lambda: story("a").mark("several", 0).take(at=2),
     ],
     "repeated": [
         lambda: Story().put("a", dedup="k").put("b", at=1, dedup="k"),
@@ -181,7 +197,23 @@ BAD = {
     "stuck": [lambda: Story().put("a", outcome=UNKNOWN).end(ready=1)],
     "miscounted": [
         lambda: story("a").take("a").use("ack", 2).end(enqueued=2, acked=2),
+        lambda: story("a").take("a").use("ack", 2).end(enqueued=1, acked=1)
+        .count(at=0.5, enqueued=0),  # it was there
+        lambda: story("a").take("a").use("ack", 2).end(enqueued=1, acked=1)
+        .count(at=3, in_flight=1, enqueued=1),  # it was acked
+        lambda: story("a").take("a").use("ack", 2).end(enqueued=1, acked=1)
+        .count(at=3, source="list", in_flight=1),
+        lambda: story("a").take("a").use("ack", 2).end(enqueued=1, acked=1)
+        .count(at=-1, enqueued=1, ready=1),  # nobody had begun
+        lambda: Story().put("a", outcome=UNKNOWN).take("a").use("ack", 2).end(enqueued=1, acked=1)
+        .count(at=0.5, enqueued=1, ready=1).count(at=0.7, enqueued=0),  # totals do not go back
+    ],
+    "unbalanced": [
         lambda: story("a").take("a").use("ack", 2).end(enqueued=1, acked=0),
+        lambda: story("a").count(at=0.5, enqueued=1),
+        lambda: story("a").count(at=0.5, source="metrics", enqueued=1, ready=1, in_flight=1),
+        lambda: story("a").count(at=0.5, enqueued=1, ready=1, levels=0),
+        lambda: story("a").count(at=0.5, source="list", ready=1, depth=2),
     ],
     "unfair": [],  # below
 }
@@ -253,6 +285,20 @@ GOOD = {
     "an answer that came late, after the next one's, was the earlier": lambda:
         story("a").take("a", at=1, took=5.0, lease=2).take("a", at=5.9, attempt=2)
         .use("ack", 7).use("ack", 7, receipt=1, outcome=REFUSED).end(),
+    "numbers of one moment, before or after what was under way, and metrics a little later": lambda:
+        story("a", "b").count(at=0.5, enqueued=2, ready=2).take("a", took=0.5)
+        .count(at=1.2, enqueued=2, ready=2).count(at=1.3, enqueued=2, ready=1, in_flight=1)
+        .use("ack", 2).take("b", at=3).use("ack", 4)
+        .count(at=4, source="list", in_flight=1).count(at=5, source="list")
+        .count(at=5, source="metrics", enqueued=2, ready=1, acked=1).end(enqueued=2, acked=2),
+    "a message that was given another level is there, or perhaps, and order is not judged": lambda:
+        story("a", "b", "c").move("b", 0.5, 2).move("c", 0.5, 3, UNKNOWN).take("b", rank=2)
+        .use("ack", 2).take("c", at=3).use("ack", 4).take("a", at=5).use("ack", 6).end(),
+    "what comes in during a claim may stand in any place of its answer": lambda:
+        Story().put("a", at=1.1).put("b", at=1.2).take("b", "a", at=1, took=0.5).use("ack", 2)
+        .use("ack", 2, receipt=1).end(),
+    "one of several servers need not have heard yet what another was given": lambda:
+        story("a").mark("several", 0).take(at=0.3).take("a", at=2).use("ack", 3).end(),
     "a redriven message starts again": lambda:
         story("a", max_attempts=1).take("a").nack(2, state="dead").redrive("a", 3)
         .take("a", at=4).use("ack", 5).end(),

@@ -1,9 +1,13 @@
-"""A disk that fills up and is freed, under load; and one that really fails, where the kernel keeps
+"""A disk that fills up and is freed, under load; one that is filled, drained and filled again, with
+kills in between; one that others fill to the last byte; and one that really fails, where the kernel keeps
 in its cache what it could not write and says so only once."""
 
 import os
 import time
 
+import pytest
+
+from cycles import Cycles
 from disks import ext4, tmpfs
 from experiment import Experiment, Plan, short_or_long, usual_plans
 from history import OK, REFUSED, UNKNOWN
@@ -46,6 +50,61 @@ def test_a_disk_that_fills_up_and_is_freed(start, disks):
     client.close()
     experiment.end_load()
     experiment.conclude()
+
+
+def small_tmpfs(disks, tmp_path, megabytes):
+    return disks(tmpfs, megabytes)
+
+
+def small_ext4(disks, tmp_path, megabytes):
+    return disks(ext4, tmp_path / f"image{len(os.listdir(tmp_path))}", megabytes)
+
+
+# (a disk, its megabytes, cycles in short and in long, of which so many on the same data). Of the
+# long ones 500 in all.
+CYCLES = [(small_tmpfs, 24, 2, 150), (small_tmpfs, 64, 4, 200), (small_tmpfs, 200, 1, 50),
+          (small_ext4, 64, 2, 100)]
+
+
+@pytest.mark.parametrize("make_disk, megabytes, short, long", CYCLES)
+def test_fill_drain_kill_and_refill(start, disks, tmp_path, make_disk, megabytes, short, long):
+    """While it is full, claims, acks, nacks, releases, extends and cancels are done, each of them;
+    when it is drained, enqueues go on; and a killed server starts on the disk as it is."""
+    left = short_or_long(short, long)
+    while left > 0:
+        disk = make_disk(disks, tmp_path, megabytes)
+        server = start(data=disk.data)
+        cycles = Cycles(server, disk, f"fill, drain, kill, refill ({megabytes} MB)")
+        for _ in range(min(left, 20)):
+            cycles.cycle()
+        left -= cycles.experiment.tried
+        cycles.conclude()
+        server.end()
+        disk.end()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
+    """They take the reserve as well. What is logged needs no room for a while: the segments are
+    there. So all that is stored can be taken out, and when the others go, enqueues go on."""
+    for _ in range(short_or_long(1, 20)):
+        disk = disks(tmpfs, 64)
+        server = start(data=disk.data)
+        cycles = Cycles(server, disk, "disk filled by others")
+        if full:
+            cycles.fill()
+        else:
+            for _ in range(cycles.random.randrange(200)):
+                cycles.put(30_000)
+        disk.fill(leave=0)
+        cycles.use_every_verb()
+        cycles.drain()
+        disk.free()
+        cycles.await_room()
+        cycles.cycle()
+        cycles.conclude()
+        server.end()
+        disk.end()
 
 
 def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, tmp_path):

@@ -85,7 +85,8 @@ def test_every_bad_body_is_bad_on_every_route(server):
     queue = server.queue("routes")
     queue.configure()
     paths = ["messages/batch", "messages/claim", "messages/ack", "messages/msg_x/nack",
-             "messages/msg_x/extend", "messages/msg_x/release", "dead/redrive"]
+             "messages/msg_x/extend", "messages/msg_x/release", "messages/nack", "messages/extend",
+             "messages/release", "dead/redrive", "dead/msg_00000080g6gy284gn0000000000g/redrive"]
     for path in paths:
         for name, body in hostile.BODIES:
             answer = queue.client.request("POST", f"{queue.path}/{path}", body)

@@ -17,7 +17,7 @@ import pytest
 
 from experiment import short_or_long
 from server import TRIAGE, allow_many_files
-from wire import request_bytes, until
+from wire import DEADLINE, request_bytes, until
 
 CROWD = short_or_long(1_000, 10_000)
 MANY = short_or_long(100, 1_000)
@@ -70,7 +70,7 @@ class Pest:
 
     def connect(self):
         """Without patience: a crowd may be more than the backlog takes at once."""
-        each = socket.create_connection(self.server.address, timeout=30)
+        each = socket.create_connection(self.server.address, timeout=DEADLINE)
         each.setblocking(False)
         self.sockets.append(each)
         return each
@@ -163,12 +163,12 @@ class NeverReading(Pest):
 
 class Flood(Pest):
     """Connections as fast as they can be made; some say something, all leave."""
-    says = [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01"]
+    says = [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01"]
 
     def step(self):
         for word in self.says * 5:
             try:
-                with socket.create_connection(self.server.address, timeout=30) as each:
+                with socket.create_connection(self.server.address, timeout=DEADLINE) as each:
                     each.sendall(word)
             except OSError:
                 pass
@@ -185,11 +185,11 @@ class Garbage(Pest):
         good = request_bytes("GET", "/healthz")
         noises = [self.random.randbytes(5000), b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000,
                   b"X" * 50_000, good * 10 + self.random.randbytes(100) + good * 10,
-                  b"POST /v1/queues/g/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked"
-                  b"\r\n\r\n" + b"1\r\nx\r\n" * 3000 + self.random.randbytes(50)]
+                  b"POST /v1/queues/g/messages HTTP/1.1\r\nHost: localhost\r\n"
+                  b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 3000 + self.random.randbytes(50)]
         for noise in noises:
             try:
-                with socket.create_connection(self.server.address, timeout=30) as each:
+                with socket.create_connection(self.server.address, timeout=DEADLINE) as each:
                     each.sendall(noise)
                     each.shutdown(socket.SHUT_WR)
                     while each.recv(65536):

@@ -10,12 +10,15 @@
 #include "base/json.h"
 #include "broker/broker.h"
 #include "fuzz.h"
+#include "net/budget.h"
 #include "net/server.h"
 
 #include <stdio.h>
+#include <sys/socket.h>
 
 static struct {
     struct api *api;
+    struct account *account;
     struct request *submitted; /* done never fires inside submit */
     struct engine_queue queue;
     struct message *sample;
@@ -60,12 +63,12 @@ static void check_encoded(const struct message *m)
 {
     struct buf out = {0};
     struct instant now = {0};
-    encode_claimed(&out, &t.queue, m, now);
+    encode_claimed(&out, &t.queue, m, now, true);
     parse(&out);
     check_payload(m, true);
     assert(out.len <= ENCODED_MESSAGE_MAX);
     buf_clear(&out);
-    encode_message(&out, &t.queue, m, now);
+    encode_message(&out, &t.queue, m, now, true);
     parse(&out);
     check_payload(m, true);
     buf_clear(&out);
@@ -215,11 +218,13 @@ static void check_config(const struct queue_config *config)
     assert(config->visibility_ms >= 0 && config->max_attempts > 0);
     config_put(&first, t.queue.name, config);
     parse(&first);
-    known = config_patch(first.data, first.len, t.queue.name, false, &again, &p);
+    known =
+        config_patch(first.data, first.len, &(struct config_change){.is_new = false}, &again, &p);
     assert(known);
     config_put(&second, t.queue.name, &again);
     assert_same(first.data, first.len, second.data, second.len);
-    known = config_patch(first.data, first.len, t.queue.name, true, &fresh, &p);
+    known =
+        config_patch(first.data, first.len, &(struct config_change){.is_new = true}, &fresh, &p);
     assert(known);
     buf_clear(&second);
     config_put(&second, t.queue.name, &fresh);
@@ -242,13 +247,13 @@ static void configure(struct request *r)
         return;
     struct engine_queue changed = t.queue;
     changed.config = config;
-    struct queue_facts facts = {.queue = &changed, .oldest_ready_ms = -1};
+    struct queue_facts facts = {.queue = &changed, .view = &changed.view, .oldest_ready_ms = -1};
     r->show_queue(r, &facts);
 }
 
 static void facts(struct request *r)
 {
-    struct queue_facts facts = {.queue = &t.queue, .oldest_ready_ms = 1500};
+    struct queue_facts facts = {.queue = &t.queue, .view = &t.queue.view, .oldest_ready_ms = 1500};
     r->show_queue(r, &facts);
 }
 
@@ -322,6 +327,12 @@ void broker_hangup(struct request *r)
     assert(!"nobody hangs up");
 }
 
+bool broker_speaks(struct broker *b)
+{
+    (void)b;
+    return true;
+}
+
 enum status broker_health(struct broker *b, struct buf *detail)
 {
     (void)b;
@@ -350,6 +361,26 @@ static void check_problem(int status, const void *body, size_t len)
     assert(json_get(&t.doc, 0, "title") && json_get(&t.doc, 0, "detail"));
 }
 
+struct http_slice http_header(const struct http_request *req, const char *name)
+{
+    (void)req;
+    (void)name;
+    return (struct http_slice){NULL, 0};
+}
+
+bool http_wait(struct http_request *req, unsigned places)
+{
+    (void)req;
+    (void)places;
+    return true;
+}
+
+struct account *http_account(const struct http_request *req)
+{
+    (void)req;
+    return t.account;
+}
+
 void http_respond(struct http_request *req, int status, const char *content_type,
                   const char *extra_headers, const void *body, size_t body_len)
 {
@@ -367,10 +398,22 @@ void http_respond(struct http_request *req, int status, const char *content_type
     }
 }
 
+static bool admitted(struct http_request *req)
+{
+    struct http_verdict verdict = {0};
+    api_admit(req, t.api, &verdict);
+    assert((verdict.status == 0) == (verdict.body.len == 0));
+    buf_fini(&verdict.body);
+    req->fresh = true;
+    return verdict.status == 0 && req->body_len <= verdict.body_max;
+}
+
 static void ask(struct http_request *req)
 {
     t.answers = 0;
     t.cursor[0] = '\0';
+    if (!admitted(req))
+        return;
     api_handle(req, t.api);
     while (t.submitted) {
         struct request *r = t.submitted;
@@ -401,6 +444,8 @@ static void open_api(void)
         .version = "0", .engine = "memory", .durability = "none", .openapi = "", .openapi_len = 0};
     static char body[] = "payload{\"a\":1}key";
     struct draft d = {.body = body, .payload_len = 7, .metadata_len = 7, .dedup_len = 3};
+    struct budget_limits limits = {.max = {1ull << 40, 1000}};
+    t.account = account_open(budget_new(&limits), &(struct sockaddr){.sa_family = AF_UNIX});
     t.api = api_new(NULL, &options);
     t.sample = message_of(&d);
     json_init(&t.doc);
@@ -458,12 +503,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t line_len = (size_t)(line_end - data), body_len = size - line_len - 1;
     char *line = exact_copy(data, line_len), *body = exact_copy(line_end + 1, body_len);
     char *at = line, *end = line + line_len;
-    struct http_request req = {.body = body, .body_len = body_len};
+    struct http_request req = {.body = body, .body_len = body_len, .has_body = body_len > 0};
     req.verb = verb_of(word_take(&at, end));
     bool ok = target_take(&req, word_take(&at, end));
     req.content_type = word_take(&at, end);
+    if (req.content_type.len == 0)
+        req.content_type = (struct http_slice){"application/json", 16};
     req.receipt = word_take(&at, end);
-    if (ok && body_len <= api_body_limit(t.api, req.verb, req.path, req.path_len)) {
+    if (ok) {
         ask(&req);
         if (t.cursor[0])
             ask_next_page(&req);

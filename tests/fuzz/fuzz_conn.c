@@ -58,12 +58,11 @@ static void handle(struct http_request *req, void *ctx)
     t.held[t.held_count++] = req;
 }
 
-static size_t body_limit(void *ctx, enum http_verb verb, const char *path, size_t path_len)
+static void admit(const struct http_request *req, void *ctx, struct http_verdict *verdict)
 {
     (void)ctx;
-    (void)verb;
-    assert(path_len > 0 && path[0] == '/');
-    return STREAM_BODY_MAX;
+    assert(req->path_len > 0 && req->path[0] == '/');
+    verdict->body_max = STREAM_BODY_MAX;
 }
 
 static void problem(void *ctx, enum status status, const char *detail, struct buf *body)
@@ -80,7 +79,7 @@ static void problem(void *ctx, enum status status, const char *detail, struct bu
 
 static void serve(void)
 {
-    struct http_hooks hooks = {handle, body_limit, problem, NULL};
+    struct http_hooks hooks = {handle, admit, problem, NULL};
     assert(uv_loop_init(&t.loop) == 0);
     t.server = http_server_new(&t.loop, &hooks, NULL);
     int err = http_server_listen(t.server, "127.0.0.1", 0, false);

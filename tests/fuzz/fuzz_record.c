@@ -68,13 +68,13 @@ static void check_state(const char *data, size_t len)
 static void check_whole(const char *data, size_t len)
 {
     struct buf again = {0};
-    int64_t until_ms, peeked_ms;
+    int64_t until_ms, died_ms;
     struct message *m = record_get_whole(data, len, 99, &until_ms);
     if (!m)
         return;
     assert(m->body);
-    assert(record_whole_until(data, len, &peeked_ms));
-    assert(peeked_ms == until_ms);
+    assert(record_whole_died(data, len, &died_ms));
+    assert(died_ms == m->delivery->died_ms);
     record_put_whole(&again, m, boot_of(data, len, 8 + STATE_BOOT_AT), until_ms);
     assert_kept(&again, data, len);
     message_free(m);
@@ -123,6 +123,19 @@ static void check_counters(const char *data, size_t len)
     buf_fini(&second);
 }
 
+static void check_schedule(const char *data, size_t len)
+{
+    struct buf again = {0};
+    struct schedule s;
+    if (!record_get_schedule(data, len, &s))
+        return;
+    assert(s.draft.body && s.missed < MISSED_COUNT);
+    record_put_schedule(&again, &s);
+    assert_kept(&again, data, len);
+    schedule_fini(&s);
+    buf_fini(&again);
+}
+
 static void check_keys(const char *data, size_t len)
 {
     struct message_id id;
@@ -154,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const checks[])(const char *data, size_t len) = {
         check_message, check_state,    check_whole, check_dedup,
-        check_queue,   check_counters, check_keys,
+        check_queue,   check_counters, check_keys,  check_schedule,
     };
     struct input in = {data, size};
     uint8_t choice = input_byte(&in);

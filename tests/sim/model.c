@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-void model_init(struct model_queue *q, const struct engine_queue *real)
+void model_init(struct model_queue *q, const struct engine_queue *real, const struct instant *now)
 {
+    q->now = now;
     q->id = real->id;
     q->config = real->config;
+    q->forgot_ms = 0;
     q->count = 0;
     q->dedup_count = 0;
     q->totals = (struct queue_totals){0};
@@ -25,11 +27,17 @@ static bool same_id(const struct message_id *a, const struct message_id *b)
            a->seq == b->seq;
 }
 
+/* History ends to the millisecond, whenever a sweep comes. */
+static bool is_over(const struct model_queue *q, const struct model_message *m)
+{
+    return m->state == MESSAGE_DONE && m->ended_ms + q->config.history_ms <= q->now->wall_ms;
+}
+
 struct model_message *model_find(struct model_queue *q, const struct message_id *id)
 {
     for (uint32_t i = 0; i < q->count; i++) {
         if (same_id(&q->messages[i].id, id))
-            return &q->messages[i];
+            return is_over(q, &q->messages[i]) ? NULL : &q->messages[i];
     }
     return NULL;
 }
@@ -226,9 +234,26 @@ void model_ack(struct model_queue *q, struct model_message *m, struct instant no
 {
     q->totals.acked++;
     m->state = MESSAGE_DONE;
-    m->ended_ms = now.wall_ms;
+    m->ended_ms = now.wall_ms > q->forgot_ms ? now.wall_ms : q->forgot_ms + 1;
     if (q->config.history_ms == 0)
         model_gone(q, m);
+}
+
+/* What either history does not keep is gone for good. */
+void model_keep(struct model_queue *q, int64_t history_ms, struct instant now)
+{
+    int64_t shorter_ms = history_ms < q->config.history_ms ? history_ms : q->config.history_ms;
+    if (history_ms == q->config.history_ms)
+        return;
+    if (now.wall_ms - shorter_ms > q->forgot_ms)
+        q->forgot_ms = now.wall_ms - shorter_ms;
+    for (uint32_t i = 0; i < q->count;) {
+        struct model_message *m = &q->messages[i];
+        if (m->state == MESSAGE_DONE && m->ended_ms <= q->forgot_ms)
+            model_gone(q, m);
+        else
+            i++;
+    }
 }
 
 enum message_state model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
@@ -325,7 +350,7 @@ static bool let_pass(struct model_queue *q, struct model_message *m, struct inst
         expire(q, m, now);
     } else if (m->state == MESSAGE_SCHEDULED && m->ready_ms <= now.wall_ms) {
         m->state = MESSAGE_READY;
-    } else if (m->state == MESSAGE_DONE && m->ended_ms + q->config.history_ms <= now.wall_ms) {
+    } else if (is_over(q, m)) {
         model_gone(q, m);
     } else {
         return false;

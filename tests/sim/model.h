@@ -45,6 +45,8 @@ struct model_dedup {
 struct model_queue {
     uint32_t id;
     struct queue_config config; /* with the engine's slots */
+    const struct instant *now;  /* the simulation's */
+    int64_t forgot_ms;          /* up to when done messages were forgotten by a change */
     struct model_message messages[MODEL_LIVE_MAX];
     uint32_t count;
     struct model_dedup dedup[MODEL_DEDUP_MAX];
@@ -58,7 +60,7 @@ struct model_queue {
     uint32_t tokens[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [least urgent rank taken][rank] */
 };
 
-void model_init(struct model_queue *q, const struct engine_queue *real);
+void model_init(struct model_queue *q, const struct engine_queue *real, const struct instant *now);
 
 struct model_message *model_find(struct model_queue *q, const struct message_id *id);
 
@@ -90,6 +92,11 @@ uint64_t model_before(const struct model_queue *q, const struct count_item *plac
 /* Order (model_policy.c): the one message a claim of the ranks 0 … max_rank is to get now, taken
  * from the promises of the policies and nothing else; NULL when none may be claimed. */
 struct model_message *model_pick(struct model_queue *q, int max_rank, struct instant now);
+/* How many such claims come before that message, however many are leased; or `most`. */
+uint64_t model_ahead(const struct model_queue *q, const struct message_id *id, struct instant now,
+                     uint64_t most);
+/* Whose turn it is among the ranks that are there, which pays; -1: none is. */
+int model_turn(struct model_queue *q, int max_rank, const void *const there[]);
 void model_refill(
     struct model_queue *q); /* every bucket is full, as after a change of the policy */
 void model_pause(struct model_queue *q, bool paused, int64_t wall_ms);
@@ -102,6 +109,7 @@ bool model_has_expired(const struct model_queue *q, struct instant now); /* read
 enum status model_open(struct model_queue *q, const struct settle_item *item, struct instant now,
                        struct model_message **m);
 void model_ack(struct model_queue *q, struct model_message *m, struct instant now);
+void model_keep(struct model_queue *q, int64_t history_ms, struct instant now); /* a change of it */
 /* Both return the state the message ends in; it may be gone. */
 enum message_state model_fail(struct model_queue *q, struct model_message *m, int64_t delay_ms,
                               const char *reason, struct instant now);

@@ -187,27 +187,34 @@ void model_refill(struct model_queue *q)
         memcpy(q->tokens[max_rank], q->full, sizeof(q->full));
 }
 
-static struct model_message *pick_weighted(struct model_queue *q, const struct candidates *c)
+int model_turn(struct model_queue *q, int max_rank, const void *const there[])
 {
-    uint32_t *tokens = q->tokens[c->max_rank];
-    struct model_message *first[LEVEL_COUNT_MAX], *any = NULL;
-    for (int rank = 0; rank <= c->max_rank; rank++) {
-        first[rank] = oldest(q, c, rank);
-        any = any ? any : first[rank];
-    }
+    uint32_t *tokens = q->tokens[max_rank];
+    bool any = false;
+    for (int rank = 0; rank <= max_rank; rank++)
+        any = any || there[rank];
     while (any) {
         int best = -1;
-        for (int rank = 0; rank <= c->max_rank; rank++) {
-            if (first[rank] && tokens[rank] > (best < 0 ? 0 : tokens[best]))
+        for (int rank = 0; rank <= max_rank; rank++) {
+            if (there[rank] && tokens[rank] > (best < 0 ? 0 : tokens[best]))
                 best = rank;
         }
         if (best >= 0) {
             tokens[best]--;
-            return first[best];
+            return best;
         }
         memcpy(tokens, q->full, sizeof(q->full));
     }
-    return NULL;
+    return -1;
+}
+
+static struct model_message *pick_weighted(struct model_queue *q, const struct candidates *c)
+{
+    struct model_message *first[LEVEL_COUNT_MAX];
+    for (int rank = 0; rank <= c->max_rank; rank++)
+        first[rank] = oldest(q, c, rank);
+    int rank = model_turn(q, c->max_rank, (const void *const *)first);
+    return rank >= 0 ? first[rank] : NULL;
 }
 
 struct model_message *model_pick(struct model_queue *q, int max_rank, struct instant now)
@@ -217,4 +224,21 @@ struct model_message *model_pick(struct model_queue *q, int max_rank, struct ins
     if (m)
         return m;
     return q->config.policy == POLICY_STRICT ? pick_strict(q, &c) : pick_weighted(q, &c);
+}
+
+uint64_t model_ahead(const struct model_queue *q, const struct message_id *id, struct instant now,
+                     uint64_t most)
+{
+    static struct model_queue copy;
+    copy = *q;
+    copy.config.max_in_flight = 0;
+    for (int rank = 0; rank < copy.config.level_count; rank++)
+        copy.config.levels[rank].max_in_flight = 0;
+    for (uint64_t ahead = 0; ahead < most; ahead++) {
+        struct model_message *m = model_pick(&copy, copy.config.level_count - 1, now);
+        if (!m || m->id.seq == id->seq)
+            return ahead;
+        m->state = MESSAGE_LEASED;
+    }
+    return most;
 }

@@ -1,5 +1,4 @@
 #include "sim/sim.h"
-#include "base/mem.h"
 #include "core/age.h"
 
 #include <inttypes.h>
@@ -92,10 +91,13 @@ static void vary_rules(struct sim *s, struct queue_config *c)
     c->max_in_flight = sim_chance(s, s->deep ? 95 : 75) ? 0 : 1 + sim_pick(s, 30);
 }
 
-/* What orders the levels, changed at random: most levels stay as they are. */
+/* What orders the levels, changed at random: most levels stay as they are. Many queues do without
+ * one thing or another, which takes other ways through the engines. */
 static void vary_order(struct sim *s, struct queue_config *c)
 {
     static const double weights[] = {0.5, 1, 1, 2, 2.5, 3, 4, 8, 0.125};
+    bool ages = sim_chance(s, 60), promises = sim_chance(s, 60);
+    uint32_t unlimited = s->deep ? 95 : sim_chance(s, 25) ? 20 : 70;
     for (int i = 0; i < c->level_count; i++) {
         struct level *l = &c->levels[i];
         if (sim_chance(s, 30))
@@ -105,7 +107,9 @@ static void vary_order(struct sim *s, struct queue_config *c)
         if (sim_chance(s, 30))
             l->max_wait_ms = sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 30000);
         if (sim_chance(s, 30))
-            l->max_in_flight = sim_chance(s, s->deep ? 95 : 70) ? 0 : 1 + sim_pick(s, 8);
+            l->max_in_flight = sim_chance(s, unlimited) ? 0 : 1 + sim_pick(s, 8);
+        l->age_ms = ages ? l->age_ms : 0;
+        l->max_wait_ms = promises ? l->max_wait_ms : 0;
     }
 }
 
@@ -117,14 +121,19 @@ static void vary_pause(struct sim *s, struct queue_config *c)
     age_pause(c, paused, s->rig.now.wall_ms);
 }
 
+/* A store may forget history by the clock alone, and remember it when the clock goes back. */
+static int64_t any_history(struct sim *s)
+{
+    bool certain = !s->jumps || !rig_durable(&s->rig);
+    return !certain || sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
+}
+
 static struct queue_config any_config(struct sim *s)
 {
     struct queue_config c = rig_config(1 + sim_pick(s, s->deep ? 2 : LEVEL_COUNT_MAX));
     c.dedup_scope = sim_chance(s, 50) ? DEDUP_WINDOW : DEDUP_LIVE;
     c.dedup_window_ms = 1 + sim_pick(s, 30000);
-    /* A store may forget history by the clock alone, and remember it when the clock goes back. */
-    bool certain = !s->jumps || !rig_durable(&s->rig);
-    c.history_ms = !certain || sim_chance(s, 70) ? 0 : 1 + (int64_t)sim_pick(s, 5000);
+    c.history_ms = any_history(s);
     vary_rules(s, &c);
     vary_order(s, &c);
     return c;
@@ -134,9 +143,10 @@ static void adopt(struct sim *s, struct sim_queue *q)
 {
     sim_check(s, q->real->id > s->queue_id_high, "queue number %u is used again", q->real->id);
     s->queue_id_high = q->real->id;
-    model_init(&q->model, q->real);
+    model_init(&q->model, q->real, &s->rig.now);
     policy_init(&q->policy, &q->real->config);
     q->draining = false;
+    q->met = true;
 }
 
 static void vary_levels(struct sim *s, struct queue_config *c)
@@ -161,9 +171,9 @@ static bool loses_level(const struct model_queue *q, const struct queue_config *
     for (uint32_t i = 0; i < q->count; i++) {
         const struct model_message *m = &q->messages[i];
         int rank = levels_rank_of_slot(&q->config, m->slot);
-        bool kept = false;
-        for (int k = 0; k < next->level_count; k++)
-            kept |= strcmp(next->levels[k].name, q->config.levels[rank].name) == 0;
+        bool kept = rank < 0; /* a done one's level may have gone before */
+        for (int k = 0; !kept && k < next->level_count; k++)
+            kept = strcmp(next->levels[k].name, q->config.levels[rank].name) == 0;
         if (!kept && (!strictly || m->state != MESSAGE_DONE))
             return true;
     }
@@ -183,6 +193,8 @@ static void configure(struct sim *s, struct sim_queue *q)
     vary_rules(s, &c);
     vary_order(s, &c);
     vary_pause(s, &c);
+    if (sim_chance(s, 30))
+        c.history_ms = any_history(s);
     if (sim_chance(s, 60))
         vary_levels(s, &c);
     sim_note(s, "%s configure %u levels, attempts %u, expired %d, history %" PRId64, q->name,
@@ -195,10 +207,12 @@ static void configure(struct sim *s, struct sim_queue *q)
         sim_check(s, loses_level(&q->model, &c, false), "no level in use would vanish");
         return;
     }
+    q->met = true;
     sim_check(s, op.status == STATUS_OK, "configure: %s", status_name(op.status));
     sim_check(s, !loses_level(&q->model, &c, true), "a level in use vanished");
     if (c.paused != q->model.config.paused)
         model_pause(&q->model, c.paused, s->rig.now.wall_ms);
+    model_keep(&q->model, c.history_ms, s->rig.now);
     q->model.config = q->real->config;
     start_over(q);
 }
@@ -226,12 +240,14 @@ static void pass_time(struct sim *s)
         ms = due - sim_pick(s, 2);
     s->rig.now.wall_ms += ms;
     s->rig.now.mono_ms += ms;
-    if (sim_chance(s, 2))
-        s->rig.now.wall_ms += sim_pick(s, 3600000);
+    int64_t leap_ms = sim_chance(s, 2) ? sim_pick(s, 3600000) : 0;
+    s->rig.now.wall_ms += leap_ms;
+    s->rig.now.mono_ms += s->shared ? leap_ms : 0;
     if (s->jumps && sim_chance(s, 2))
         s->rig.now.wall_ms -= sim_pick(s, sim_chance(s, 50) ? 1500 : 3600000);
     if (s->rig.now.wall_ms > s->wall_high_ms)
         s->wall_high_ms = s->rig.now.wall_ms;
+    s->waited = true;
     sim_note(s, "time passes: wall %" PRId64 " mono %" PRId64, s->rig.now.wall_ms,
              s->rig.now.mono_ms);
 }
@@ -245,8 +261,10 @@ static void reopen(struct sim *s)
         struct sim_queue *q = &s->queues[i];
         q->real = engine_queue_find(s->rig.engine, q->name, strlen(q->name));
         sim_check(s, q->real, "%s is gone after a restart", q->name);
-        sim_check(s, q->real->next_seq >= q->model.next_seq, "%s: next seq went back", q->name);
-        q->model.next_seq = q->real->next_seq;
+        sim_check(s, s->shared || q->real->next_seq >= q->model.next_seq, "%s: next seq went back",
+                  q->name);
+        q->model.next_seq = s->shared ? q->model.next_seq : q->real->next_seq;
+        q->met = !s->shared;
         start_over(q);
     }
 }
@@ -266,7 +284,7 @@ static void check_lane(struct sim *s, const struct sim_queue *q, int slot,
               want->scheduled, want->leased);
     sim_check(s, have->dead == want->dead, "%s slot %d: dead %" PRIu64 ", expected %" PRIu64,
               q->name, slot, have->dead, want->dead);
-    sim_check(s, want->ready == 0 || have->head_ms == want->head_ms,
+    sim_check(s, want->ready == 0 || !s->heads || have->head_ms == want->head_ms,
               "%s slot %d: head %" PRId64 ", expected %" PRId64, q->name, slot, have->head_ms,
               want->head_ms);
 }
@@ -303,7 +321,8 @@ static void check_queue(struct sim *s, const struct sim_queue *q)
               have->bytes, want.bytes);
     check_totals(s, q);
     sim_check(s, model_conserves(have), "%s: messages are not conserved", q->name);
-    sim_check(s, q->real->next_seq == q->model.next_seq, "%s: next seq", q->name);
+    sim_check(s, s->shared || q->real->next_seq == q->model.next_seq, "%s: next seq", q->name);
+    sim_check(s, q->real->next_seq >= q->model.next_seq, "%s: next seq went back", q->name);
 }
 
 /* No timer is late: the engine asks for a sweep no later than the model has something due. */
@@ -319,58 +338,38 @@ static void check_due(struct sim *s)
 
 /* Between two sweeps an engine may move what is due earlier, when it meets it; the reference does
  * not, and there the time in between is judged too. */
+static bool has_to_sweep(struct sim *s)
+{
+    if (rig_durable(&s->rig))
+        return !s->shared || s->waited || sim_chance(s, 50);
+    return sim_chance(s, 70);
+}
+
+static void sweep(struct sim *s)
+{
+    rig_sweep(&s->rig, 1 + sim_pick(s, 50));
+    for (uint32_t i = 0; i < s->queue_count; i++) {
+        model_sweep(&s->queues[i].model, s->rig.now);
+        s->queues[i].met = true;
+    }
+    s->waited = false;
+}
+
 static void settle_time(struct sim *s)
 {
-    bool sweeps = rig_durable(&s->rig) || sim_chance(s, 70);
-    if (sweeps) {
-        rig_sweep(&s->rig, 1 + sim_pick(s, 50));
-        for (uint32_t i = 0; i < s->queue_count; i++)
-            model_sweep(&s->queues[i].model, s->rig.now);
+    bool sweeps = has_to_sweep(s);
+    if (sweeps)
+        sweep(s);
+    s->heads = sweeps || !s->shared;
+    for (uint32_t i = 0; i < s->queue_count; i++) {
+        if (s->queues[i].met)
+            check_queue(s, &s->queues[i]);
     }
-    for (uint32_t i = 0; i < s->queue_count; i++)
-        check_queue(s, &s->queues[i]);
-    check_due(s);
+    if (sweeps || !s->shared)
+        check_due(s);
 }
 
 /* Steps */
-
-static const struct sim_verb *any_verb(struct sim *s)
-{
-    uint32_t total = 0;
-    for (uint32_t i = 0; i < sim_verb_count; i++)
-        total += sim_verbs[i]->weight;
-    uint32_t at = sim_pick(s, total), i = 0;
-    while (at >= sim_verbs[i]->weight)
-        at -= sim_verbs[i++]->weight;
-    return sim_verbs[i];
-}
-
-static struct sim_queue *any_queue(struct sim *s)
-{
-    return &s->queues[sim_pick(s, s->queue_count)];
-}
-
-static void run_group(struct sim *s, uint32_t count, const struct sim_verb *only)
-{
-    static struct sim_op ops[SIM_GROUP_MAX];
-    struct engine_op *group[SIM_GROUP_MAX];
-    const struct sim_verb *verbs[SIM_GROUP_MAX];
-    for (uint32_t i = 0; i < count; i++) {
-        struct sim_op *o = &ops[i];
-        o->q = any_queue(s);
-        o->op = (struct engine_op){.queue = o->q->real, .visit = sim_see};
-        o->seen_count = 0;
-        o->alone = count == 1;
-        verbs[i] = only ? only : any_verb(s);
-        verbs[i]->make(s, o);
-        group[i] = &o->op;
-    }
-    s->rig.overlap = sim_chance(s, 50);
-    rig_run(&s->rig, group, count);
-    s->rig.overlap = false;
-    for (uint32_t i = 0; i < count; i++)
-        verbs[i]->judge(s, &ops[i]);
-}
 
 void sim_step(struct sim *s)
 {
@@ -378,17 +377,19 @@ void sim_step(struct sim *s)
     if (what < 150)
         pass_time(s);
     else if (what < 160)
-        configure(s, any_queue(s));
+        configure(s, sim_any_queue(s));
     else if (what < 163)
-        recreate(s, any_queue(s));
+        recreate(s, sim_any_queue(s));
     else if (what < 170)
-        sim_list_all(s, any_queue(s));
+        sim_list_all(s, sim_any_queue(s));
     else if (what < 180)
-        run_group(s, 1, &sim_purge);
-    else if (what < 185 && s->reopens)
+        sim_group(s, 1, &sim_purge);
+    else if (what < 190)
+        sim_position(s, sim_any_queue(s));
+    else if (what < 195 && s->reopens)
         reopen(s);
     else
-        run_group(s, sim_chance(s, 75) ? 1 : 2 + sim_pick(s, SIM_GROUP_MAX - 1), NULL);
+        sim_group(s, sim_chance(s, 75) ? 1 : 2 + sim_pick(s, SIM_GROUP_MAX - 1), NULL);
     settle_time(s);
 }
 
@@ -401,17 +402,20 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
     s->queue_id_high = 0;
     s->tag = s->past_count = 0;
     s->log_count = 0;
-    bool files = strcmp(engine, "memory") != 0;
+    bool files = strcmp(engine, "local") == 0, database = strcmp(engine, "postgres") == 0;
     uint64_t memory_limit = files && sim_chance(s, 70) ? 1 : 0;
-    s->deep = memory_limit && sim_chance(s, 70);
-    s->payload_max = memory_limit ? SIM_PAYLOAD_MAX : 30;
+    s->deep = memory_limit ? sim_chance(s, 70) : database && sim_chance(s, 15);
+    bool large = memory_limit || (database && sim_chance(s, 50));
+    s->payload_max = large ? SIM_PAYLOAD_MAX : 30;
     s->items_max = s->deep ? SIM_ITEMS : 6;
     s->live_max = s->deep ? 3000 : 200;
     static const enum durability durabilities[] = {DURABILITY_FSYNC, DURABILITY_INTERVAL,
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
-    rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit);
+    rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit, files && seed % 2);
+    s->shared = engine_has(s->rig.engine, ENGINE_SHARED);
+    s->waited = false;
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
-    s->jumps = !s->reopens;
+    s->jumps = !s->reopens && !s->shared;
     s->wall_high_ms = s->rig.now.wall_ms;
     s->queue_count = s->deep ? 1 : 1 + sim_pick(s, SIM_QUEUES);
     for (uint32_t i = 0; i < s->queue_count; i++) {

@@ -14,7 +14,7 @@
 #define SIM_LOG_LINES   20
 #define SIM_LOG_LINE    160
 #define SIM_PAST        64
-#define SIM_PAYLOAD_MAX 2048
+#define SIM_PAYLOAD_MAX 2600
 
 struct sim_queue {
     char name[16];
@@ -22,6 +22,7 @@ struct sim_queue {
     struct model_queue model;
     struct policy policy;
     bool draining; /* deep runs fill up and drain in turns */
+    bool met;      /* the engine has been asked something of it since it was opened */
 };
 
 /* A delivery that may be long over. */
@@ -35,8 +36,11 @@ struct sim {
     const char *engine;
     uint64_t steps; /* asked for, to print */
     uint64_t random;
+    bool shared;  /* the engine: see sim_group.c */
     bool reopens; /* close and open now and then */
     bool jumps;   /* the wall clock goes back now and then */
+    bool waited;  /* time has passed since the last sweep */
+    bool heads;   /* the engine knows them */
     struct rig rig;
     int64_t wall_high_ms;
     struct sim_queue queues[SIM_QUEUES];
@@ -65,6 +69,7 @@ struct sim_seen {
     int64_t enqueued_ms;
     uint64_t body_hash;
     bool has_delivery;
+    bool claimed; /* just now */
     uint8_t receipt[RECEIPT_BYTES];
     int64_t lease_until_ms;
     char reason[MODEL_REASON];
@@ -93,6 +98,7 @@ struct sim_op {
     struct plan asked;          /* the plan before it ran */
     enum sim_claim_by claim_by; /* how a claim is judged */
     int max_rank;
+    uint64_t before_seq; /* of a purge */
     struct move_item moves[SIM_ITEMS];
     struct count_item counts[SIM_ITEMS];
     char reason[MODEL_REASON];
@@ -125,6 +131,10 @@ struct sim_verb {
     void (*make)(struct sim *s, struct sim_op *o);
     void (*judge)(struct sim *s, struct sim_op *o);
 };
+/* Makes the ops, runs them as one group, and judges them; `only` NULL: any verbs. */
+void sim_group(struct sim *s, uint32_t count, const struct sim_verb *only); /* sim_group.c */
+struct sim_queue *sim_any_queue(struct sim *s);
+
 extern const struct sim_verb *const sim_verbs[];
 extern const uint32_t sim_verb_count;
 extern const struct sim_verb sim_claim, sim_move, sim_count; /* sim_claim.c */
@@ -132,6 +142,7 @@ extern const struct sim_verb sim_purge; /* runs alone: judged by looking at what
 
 struct message_id sim_any_id(struct sim *s, struct sim_queue *q);
 void sim_list_all(struct sim *s, struct sim_queue *q); /* LIST shows everything once */
+void sim_position(struct sim *s, struct sim_queue *q); /* of a message that is ready */
 void sim_see(struct engine_op *op, const struct engine_queue *q, const struct message *m,
              struct instant now);
 void sim_compare(struct sim *s, const struct sim_seen *seen, const struct model_message *m);

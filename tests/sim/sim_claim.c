@@ -7,6 +7,20 @@
 
 /* Claim: mostly by the policy, sometimes by an odd plan that is still a plan. */
 
+/* An engine that others use, too, keeps to the limits itself: no plan can ask for more. */
+static void keep_to_limits(const struct sim_queue *q, struct plan *plan)
+{
+    const struct queue_config *c = &q->model.config;
+    struct queue_view view = model_view(&q->model);
+    uint64_t all = policy_room(c, &view);
+    plan->want = plan->want < all ? plan->want : (uint32_t)all;
+    for (int rank = 0; rank < c->level_count; rank++) {
+        uint32_t room = policy_lane_room(c, &view, rank),
+                 *asked = &plan->room[c->levels[rank].slot];
+        *asked = *asked < room ? *asked : room;
+    }
+}
+
 static void odd_plan(struct sim *s, struct sim_op *o, uint32_t want)
 {
     const struct queue_config *c = &o->q->model.config;
@@ -14,16 +28,21 @@ static void odd_plan(struct sim *s, struct sim_op *o, uint32_t want)
     plan->want = want;
     plan->step_count = sim_pick(s, 6);
     plan->lane_count = 0;
-    plan->max_rank = c->level_count - 1;
+    o->max_rank = plan->max_rank = c->level_count - 1;
+    plan->policy = NULL;
+    uint32_t lanes_max = c->level_count < 3 ? c->level_count : 3;
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
         plan->room[slot] = sim_chance(s, 70) ? UINT32_MAX : sim_pick(s, 4);
+    if (s->shared)
+        keep_to_limits(o->q, plan);
     for (uint32_t i = 0; i < plan->step_count; i++) {
         plan->steps[i] = (struct plan_step){.max = (uint16_t)(1 + sim_pick(s, 5)),
                                             .found = 99,
                                             .first_lane = (uint16_t)plan->lane_count,
-                                            .lane_count = (uint8_t)sim_pick(s, 4)};
+                                            .lane_count = (uint8_t)(1 + sim_pick(s, lanes_max))};
+        uint32_t first = sim_pick(s, c->level_count);
         for (uint32_t k = 0; k < plan->steps[i].lane_count; k++) {
-            uint8_t rank = (uint8_t)sim_pick(s, c->level_count);
+            uint8_t rank = (uint8_t)((first + k) % c->level_count);
             plan->lanes[plan->lane_count++] = (struct plan_lane){
                 .until_ms = sim_chance(s, 60) ? INT64_MAX
                                               : s->rig.now.wall_ms - (int64_t)sim_pick(s, 20000),
@@ -35,23 +54,19 @@ static void odd_plan(struct sim *s, struct sim_op *o, uint32_t want)
     }
 }
 
-/* A batch is planned from the heads. What stands behind them is known too, unless it matters how
- * old it is. */
-static bool known_exactly(const struct policy *p, uint32_t want)
-{
-    return want == 1 || p->kind == POLICY_STRICT || (!p->ages && !p->promises);
-}
-
+/* As the dispatcher does: an engine whose view may be old gets a plan that is right whatever there
+ * is, and so are its claims, whoever else is in their group. */
 static void policy_claim(struct sim *s, struct sim_op *o, uint32_t want)
 {
     struct sim_queue *q = o->q;
     o->max_rank = (int)sim_pick(s, q->model.config.level_count);
     if (sim_chance(s, 50)) /* most consumers take everything, and share one row of buckets */
         o->max_rank = q->model.config.level_count - 1;
-    policy_plan(&q->policy, &q->model.config, &q->real->view, o->max_rank, want, s->rig.now.wall_ms,
+    const struct queue_view *view = s->shared ? NULL : &q->real->view;
+    policy_plan(&q->policy, &q->model.config, view, o->max_rank, want, s->rig.now.wall_ms,
                 &o->plan);
-    bool sure = o->alone && !model_has_expired(&q->model, s->rig.now);
-    o->claim_by = sure && known_exactly(&q->policy, want) ? SIM_BY_ORDER : SIM_BY_POLICY;
+    bool sure = (o->alone || s->shared) && !model_has_expired(&q->model, s->rig.now);
+    o->claim_by = sure ? SIM_BY_ORDER : SIM_BY_POLICY;
 }
 
 static void make_claim(struct sim *s, struct sim_op *o)
@@ -60,7 +75,7 @@ static void make_claim(struct sim *s, struct sim_op *o)
     if (sim_chance(s, 40))
         want = 1;
     o->claim_by = SIM_BY_PLAN;
-    if (sim_chance(s, 80))
+    if (sim_chance(s, 80) || (s->shared && !o->alone))
         policy_claim(s, o, want);
     else
         odd_plan(s, o, want);
@@ -68,8 +83,11 @@ static void make_claim(struct sim *s, struct sim_op *o)
     o->op.verb = ENGINE_CLAIM;
     o->op.claim.plan = &o->plan;
     o->op.claim.lease_ms = sim_chance(s, 80) ? -1 : (int64_t)sim_pick(s, 20000);
-    sim_note(s, "%s claim %u up to rank %d in %u steps, lease %" PRId64 ", by %d", o->q->name, want,
-             o->max_rank, o->plan.step_count, o->op.claim.lease_ms, o->claim_by);
+    const struct policy *p = &o->q->policy;
+    sim_note(s, "%s claim %u up to rank %d in %u steps, lease %" PRId64 ", by %d (%s%s%s)",
+             o->q->name, want, o->max_rank, o->plan.step_count, o->op.claim.lease_ms, o->claim_by,
+             p->kind == POLICY_STRICT ? "strict" : "weighted", p->ages ? ", aging" : "",
+             p->promises ? ", promises" : "");
 }
 
 static void judge_delivery(struct sim *s, struct sim_op *o, struct model_message *m, uint32_t n)
@@ -88,23 +106,63 @@ static void judge_delivery(struct sim *s, struct sim_op *o, struct model_message
     memcpy(past->receipt, m->receipt, RECEIPT_BYTES);
 }
 
+static struct model_message *next_of_step(struct sim *s, struct sim_op *o, struct plan_step *step)
+{
+    return step->found < step->max ? model_next_planned(&o->q->model, &o->asked, step, s->rig.now)
+                                   : NULL;
+}
+
+/* The next message of the steps in turn, the first of which is given. A step is looked at when its
+ * turn has come: to look ends what has outlived its time. */
+static struct model_message *next_in_turn(struct sim *s, struct sim_op *o, uint32_t first,
+                                          struct plan_step **from)
+{
+    struct model_queue *q = &o->q->model;
+    struct plan_step *at[LEVEL_COUNT_MAX] = {0};
+    for (uint32_t i = first; i < o->asked.step_count; i++)
+        at[o->asked.steps[i].rank] = &o->asked.steps[i];
+    for (;;) {
+        uint32_t tokens[LEVEL_COUNT_MAX];
+        memcpy(tokens, q->tokens[o->max_rank], sizeof(tokens));
+        int rank = model_turn(q, o->max_rank, (const void *const *)at);
+        struct model_message *m = rank >= 0 ? next_of_step(s, o, at[rank]) : NULL;
+        *from = rank >= 0 ? at[rank] : NULL;
+        if (m || rank < 0)
+            return m;
+        memcpy(q->tokens[o->max_rank], tokens, sizeof(tokens));
+        at[rank] = NULL;
+    }
+}
+
+/* The next message by the plan and the step that gives it, or NULL when there is none. */
+static struct model_message *next_by_plan(struct sim *s, struct sim_op *o, struct plan_step **from)
+{
+    for (uint32_t i = 0; i < o->asked.step_count; i++) {
+        *from = &o->asked.steps[i];
+        if ((*from)->in_turn)
+            return next_in_turn(s, o, i, from);
+        struct model_message *m = next_of_step(s, o, *from);
+        if (m)
+            return m;
+    }
+    return NULL;
+}
+
 static uint32_t judge_by_plan(struct sim *s, struct sim_op *o)
 {
     struct plan *plan = &o->asked;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < plan->step_count; i++) {
-        uint32_t found = 0;
-        for (; found < plan->steps[i].max && n < plan->want; found++) {
-            struct model_message *m =
-                model_next_planned(&o->q->model, plan, &plan->steps[i], s->rig.now);
-            if (!m)
-                break;
-            plan->room[m->slot]--;
-            judge_delivery(s, o, m, n++);
-        }
-        sim_check(s, o->plan.steps[i].found == found, "step %u found %u, expected %u", i,
-                  o->plan.steps[i].found, found);
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        plan->steps[i].found = 0;
+    struct plan_step *step;
+    for (struct model_message *m; n < plan->want && (m = next_by_plan(s, o, &step)); n++) {
+        step->found++;
+        plan->room[m->slot]--;
+        judge_delivery(s, o, m, n);
     }
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        sim_check(s, o->plan.steps[i].found == plan->steps[i].found,
+                  "step %u found %u, expected %u", i, o->plan.steps[i].found, plan->steps[i].found);
     return n;
 }
 
@@ -156,14 +214,15 @@ static void judge_claim(struct sim *s, struct sim_op *o)
         o->claim_by == SIM_BY_ORDER ? judge_by_order(s, o, o->asked.want) : judge_by_plan(s, o);
     sim_check(s, o->seen_count == n, "claim showed %u, expected %u", o->seen_count, n);
     sim_check(s, o->op.claim.found == n, "claim found %u, expected %u", o->op.claim.found, n);
-    if (policy)
-        policy_settle(&o->q->policy, &o->plan);
-    if (o->claim_by == SIM_BY_POLICY) /* only the policy knows what that cost */
-        memcpy(o->q->model.tokens, o->q->policy.tokens, sizeof(o->q->model.tokens));
-    if (sure) {
+    if (policy && o->alone)
+        sim_check(s,
+                  memcmp(o->q->model.tokens[o->max_rank], o->q->policy.tokens[o->max_rank],
+                         (size_t)(o->max_rank + 1) * sizeof(uint32_t)) == 0,
+                  "claim up to rank %d leaves other tokens", o->max_rank);
+    if (sure || s->shared)
         check_limits(s, o);
+    if (sure)
         check_nothing_left(s, o, n);
-    }
 }
 
 /* Move. */
@@ -181,8 +240,13 @@ static void make_move(struct sim *s, struct sim_op *o)
                                          .actor_len = 4,
                                          .reason = o->reason + 4,
                                          .reason_len = (uint16_t)(len - 4)};
-    for (uint32_t i = 0; i < o->op.move.count; i++)
+    for (uint32_t i = 0; i < o->op.move.count; i++) {
         o->moves[i] = (struct move_item){.id = sim_any_id(s, o->q)};
+        for (uint32_t k = 0; k < i; k++) { /* nobody names a message twice */
+            if (o->moves[k].id.seq == o->moves[i].id.seq)
+                o->op.move.count = i;
+        }
+    }
     sim_note(s, "%s move %u to slot %u, first seq %" PRIu64, o->q->name, o->op.move.count,
              o->op.move.slot, o->moves[0].id.seq);
 }
@@ -237,6 +301,39 @@ static void judge_count(struct sim *s, struct sim_op *o)
                   item->before, item->ready_ms, want);
         sim_check(s, item->exact || s->rig.options.memory_limit, "an estimate of %" PRIu64, all);
     }
+}
+
+/* Position: what the engine counts and shows has to say when the model would claim it. */
+
+static const struct model_message *any_ready(struct sim *s, const struct model_queue *q)
+{
+    for (uint32_t i = 0, at = sim_pick(s, MODEL_LIVE_MAX); i < q->count; i++) {
+        const struct model_message *m = &q->messages[(at + i) % q->count];
+        if (m->state == MESSAGE_READY)
+            return m;
+    }
+    return NULL;
+}
+
+void sim_position(struct sim *s, struct sim_queue *q)
+{
+    const struct model_message *m = any_ready(s, &q->model);
+    if (!m || model_has_expired(&q->model, s->rig.now))
+        return;
+    sim_note(s, "%s position of seq %" PRIu64, q->name, m->id.seq);
+    bool exact;
+    int rank = levels_rank_of_slot(&q->model.config, m->slot);
+    uint64_t ahead = rig_position(&s->rig, q->real, &q->policy, rank,
+                                  (struct place){m->ready_ms, m->id.seq}, &exact);
+    uint64_t want = model_ahead(&q->model, &m->id, s->rig.now, POSITION_EXACT);
+    q->met = true;
+    sim_check(s, ahead < model_view(&q->model).ready, "%" PRIu64 " ahead of seq %" PRIu64, ahead,
+              m->id.seq);
+    sim_check(s, exact || want == POSITION_EXACT || s->rig.options.memory_limit,
+              "an estimate of %" PRIu64 " ahead of seq %" PRIu64 ", expected %" PRIu64, ahead,
+              m->id.seq, want);
+    sim_check(s, !exact || ahead == want || want == POSITION_EXACT,
+              "%" PRIu64 " ahead of seq %" PRIu64 ", expected %" PRIu64, ahead, m->id.seq, want);
 }
 
 const struct sim_verb sim_claim = {30, make_claim, judge_claim};

@@ -11,15 +11,18 @@ import pytest
 from database import Postgres, Session, install
 from server import Server
 from sql import Sql, assert_conserved
-from wire import Queue, conserved
+from wire import AT_ONCE, Queue, conserved
 
 ENGINES = ["memory", "local", "postgres"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def server(request, tmp_path_factory):
-    """A server that the tests of a module share, once for each engine."""
-    shared = Server(tmp_path_factory.mktemp(request.param), engine=request.param).start()
+    """A server that the tests of a module share, once for each engine. The module's SETTINGS, if it
+    has any, are the server's."""
+    settings = getattr(request.module, "SETTINGS", {})
+    shared = Server(tmp_path_factory.mktemp(request.param), engine=request.param,
+                    **settings).start()
     try:
         yield shared
         assert shared.running(), f"the server died:\n{shared.log}"
@@ -91,11 +94,13 @@ def connect(postgres):
 
 @pytest.fixture
 def make(postgres):
-    """Sessions with a queue: make(profile="tiers"); make(like=q) shares q's queue."""
+    """Sessions with a queue: make(profile="tiers"); make(like=q) shares q's queue. What failed in
+    it is ready again at once, unless `retry` is given."""
     made = []
 
     def make_one(like=None, **config):
         name = like.queue if like else f"q{next(numbers)}"
+        config = config if like else {"retry": AT_ONCE, **config}
         made.append(Sql(postgres.connect("triage"), name, **config))
         return made[-1]
 

@@ -5,10 +5,12 @@ import glob
 import itertools
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import tempfile
+import types
 
 import psycopg2
 
@@ -16,6 +18,8 @@ from wire import until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STEPS = sorted(glob.glob(os.path.join(ROOT, "src/engine/postgres/[0-9]*.sql")))
+embed = types.SimpleNamespace(**runpy.run_path(os.path.join(ROOT, "tools/embed-sql")))
+LIMITS = embed.limits(os.path.join(ROOT, "src/base/limits.h"))
 
 
 def programs():
@@ -95,6 +99,10 @@ class Postgres:
 
     def stop(self):
         self.control("-m", "immediate", "stop")
+
+    def restart(self, how):
+        """fast: every transaction is rolled back; immediate: as after a crash."""
+        self.control("-m", how, "-l", os.path.join(self.folder, "log"), "restart")
 
     def promote(self):
         self.control("promote")
@@ -235,20 +243,18 @@ class Session:
         raise AssertionError("was not refused")
 
 
-def install(db):
+def install(db, steps=STEPS):
     """What a server does at start: one transaction, the steps that are missing."""
     db.autocommit = False
     cursor = db.cursor()
-    with open(STEPS[0], encoding="utf-8") as f:
-        cursor.execute(f.read())
+    cursor.execute(embed.filled_in(STEPS[0], LIMITS))
     cursor.execute("SELECT coalesce(max(step), 0) FROM triage.version")
     done = cursor.fetchone()[0]
     applied = 0
-    for path in STEPS[1:]:
+    for path in steps[1:]:
         step = int(re.match(r"\d+", os.path.basename(path))[0])
         if step > done:
-            with open(path, encoding="utf-8") as f:
-                cursor.execute(f.read())
+            cursor.execute(embed.filled_in(path, LIMITS))
             cursor.execute("INSERT INTO triage.version (step) VALUES (%s)", (step,))
             applied += 1
     db.commit()

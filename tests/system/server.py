@@ -1,5 +1,6 @@
 """A real triaged on a port of its own, started, stopped and killed by a test."""
 
+import hashlib
 import os
 import re
 import resource
@@ -8,14 +9,13 @@ import subprocess
 import threading
 
 import database
-from wire import Client, Queue
+from wire import DEADLINE, Client, Queue
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("TRIAGE_BUILD", "build"))
 TRIAGED = os.path.join(BUILD, "triaged")
 TRIAGE = os.path.join(BUILD, "triage")
 
-DEADLINE = 60.0
 LISTENING = re.compile(r'msg="listening".* address=127\.0\.0\.1:(\d+)')
 SANITIZER = re.compile(r"ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer")
 
@@ -29,6 +29,15 @@ def allow_many_files():
 def environment():
     """Without the settings that TRIAGE_… variables would make."""
     return {k: v for k, v in os.environ.items() if not k.startswith("TRIAGE_")}
+
+
+def tokens_file(tmp_path, lines):
+    """A file for the setting of that name, from (name, token, "roles prefix")."""
+    path = tmp_path / "tokens"
+    path.write_text("".join(
+        f"{name} {hashlib.sha256(token.encode()).hexdigest()} {rest}\n"
+        for name, token, rest in lines))
+    return path
 
 
 class Log:
@@ -72,8 +81,10 @@ class Server:
         self.data = str(data or os.path.join(self.folder, "data"))
         self.flags = list(flags)
         self.settings = settings
-        if engine == "postgres" and "postgres" not in settings:
-            self.settings["postgres"] = database.fresh()
+        if engine == "postgres":
+            self.settings.setdefault("postgres_timeout_seconds", int(DEADLINE))
+            if "postgres" not in settings:
+                self.settings["postgres"] = database.fresh()
         self.user = None  # another user id to run as, for who is root
         self.env = {}  # beside the tests' own environment
         self.process = None
@@ -86,7 +97,7 @@ class Server:
             file.write("[server]\n")
             file.writelines(f"{key} = {value}\n" for key, value in self.settings.items())
         return [TRIAGED, "--config", config, "--listen", "127.0.0.1:0", "--data", self.data,
-                "--engine", self.engine, "--log-level", "info", *self.flags]
+                "--engine", self.engine, *self.flags]
 
     def spawn(self):
         allow_many_files()

@@ -54,6 +54,7 @@ class Sql(Session):
 
     def at(self, ms):
         """The engine's functions at an invented time."""
+        self.one("SELECT set_config('triage.now_ms', %s, false)", str(ms))
         return Engine(self, ms)
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from server import ROOT, TRIAGE, TRIAGED
-from wire import until
+from wire import DEADLINE, until
 
 sys.path.append(os.path.join(ROOT, "bench"))
 from postgres import in_transactions, report_between  # noqa: E402
@@ -70,7 +70,7 @@ def test_a_run_that_is_interrupted_leaves_nothing_behind(tmp_path):
         assert "filling" in run.stderr.readline()
         until(lambda: len(processes_that_mention(str(tmp_path))) >= 2)
         run.send_signal(signal.SIGINT)
-        out, _ = run.communicate(timeout=60)
+        out, _ = run.communicate(timeout=DEADLINE)
     finally:
         run.kill()
         run.wait()

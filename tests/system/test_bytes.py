@@ -54,13 +54,13 @@ def test_expect_100_continue(raw, queue):
 
 
 def test_expect_100_continue_is_refused_before_a_body_that_is_too_large(raw, queue):
-    raw.send(f"POST {queue.path}/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n"
+    raw.send(f"POST {queue.path}/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000000\r\n"
              "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n".encode())
     assert raw.answer().refusal == (413, "payload-too-large")
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(raw, queue):
-    raw.send(f"POST {queue.path}/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n"
+    raw.send(f"POST {queue.path}/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000000\r\n"
              "Content-Type: application/json\r\n\r\n".encode())
     answer = raw.answer()
     assert answer.refusal == (413, "payload-too-large") and "at most 160" in answer["detail"]
@@ -68,7 +68,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(raw, queue):
 
 
 def chunked_head(path):
-    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             "Transfer-Encoding: chunked\r\n\r\n").encode()
 
 
@@ -133,8 +133,9 @@ def test_a_client_that_closes_its_sending_half_still_gets_its_answer(raw, queue)
     assert raw.at_end()
 
 
-POST = b"POST /v1/queues/smuggled/messages HTTP/1.1\r\nHost: x\r\n"
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+POST = (b"POST /v1/queues/smuggled/messages HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\n")
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 
 MALFORMED = {
@@ -150,7 +151,7 @@ MALFORMED = {
     "coding after a tab": POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n",
     "folded line": GET + b"A: b\r\n folded\r\n\r\n",
     "leading space": b" " + GET + b"\r\n",
-    "bare line feeds": b"GET /healthz HTTP/1.1\nHost: x\n\n",
+    "bare line feeds": b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
     "one bare line feed": GET + b"A: b\nC: d\r\n\r\n",
     "bare carriage return": GET + b"A: b\rC: d\r\n\r\n",
     "space before the colon": GET + b"A : b\r\n\r\n",
@@ -158,16 +159,16 @@ MALFORMED = {
     "header without a colon": GET + b"no colon\r\n\r\n",
     "NUL in a value": GET + b"A: b\x00c\r\n\r\n",
     "NUL in a name": GET + b"A\x00: b\r\n\r\n",
-    "NUL in the path": b"GET /heal\x00thz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "two spaces": b"GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "no version": b"GET /healthz\r\nHost: x\r\n\r\n",
-    "HTTP/2": b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n",
+    "NUL in the path": b"GET /heal\x00thz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two spaces": b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no version": b"GET /healthz\r\nHost: localhost\r\n\r\n",
+    "HTTP/2": b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n",
     "no Host": b"GET /healthz HTTP/1.1\r\n\r\n",
     "two hosts": GET + b"Host: y\r\n\r\n",
-    "method in lower case": b"get /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "method in lower case": b"get /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01",
-    "relative path": b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "overlong path": b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "relative path": b"GET healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "overlong path": b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
 
@@ -181,7 +182,7 @@ def test_malformed_heads_are_refused_and_end_the_connection(raw, head):
 TOO_LARGE = {
     "one long header": GET + b"A: " + b"b" * 20000 + b"\r\n\r\n",
     "many headers": GET + b"".join(b"H%d: x\r\n" % i for i in range(200)) + b"\r\n",
-    "endless path": b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "endless path": b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
 

@@ -3,15 +3,18 @@
 import hashlib
 import json
 import os
+import pty
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from server import TRIAGE
-from wire import until
+from wire import DEADLINE, Queue, until
 
 DONE, REFUSED, USAGE, UNREACHED = 0, 1, 2, 3
 
@@ -22,14 +25,14 @@ class Shell:
         self.queue = queue
 
     def start(self, *words, **options):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen([TRIAGE, "--server", self.url, *map(str, words)],
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, **options)
+                                stdin=subprocess.DEVNULL, **{**pipes, **options})
 
     def run(self, *words, stdin=b""):
         """The finished command; output as text."""
         return subprocess.run([TRIAGE, "--server", self.url, *map(str, words)], input=stdin,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=DEADLINE)
 
     def ok(self, *words, stdin=b""):
         done = self.run(*words, stdin=stdin)
@@ -77,7 +80,7 @@ def test_claim_ack_nack_extend_and_release(shell, queue):
     shell.ok("release", name, ident, receipt)
     ident, _, attempt, receipt, _ = shell.claim()
     assert (ident, attempt) == (first, "1")
-    assert shell.ok("nack", name, ident, receipt, "--reason", "no") == "ready"
+    assert shell.ok("nack", name, ident, receipt, "--reason", "no", "--delay", "0s") == "ready"
     ident, _, attempt, receipt, _ = shell.claim("--min-priority", "8", "--visibility", "20s")
     assert (ident, attempt) == (first, "2")
     assert shell.ok("nack", name, ident, receipt, "--delay", "1h") == "scheduled"
@@ -240,12 +243,19 @@ def test_a_server_that_is_not_there_exits_with_three():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = "http://127.0.0.1:%d" % held.getsockname()[1]
-        done = subprocess.run([TRIAGE, "--server", url, "queues"], capture_output=True, timeout=60)
+        done = subprocess.run([TRIAGE, "--server", url, "queues"], capture_output=True, timeout=DEADLINE)
     assert done.returncode == UNREACHED and url.encode() in done.stderr
 
 
+def test_a_socket_that_is_not_there_is_named_and_no_port(tmp_path):
+    done = subprocess.run([TRIAGE, "--server", f"unix:{tmp_path}/none", "queues"],
+                          capture_output=True, timeout=DEADLINE)
+    assert done.returncode == UNREACHED
+    assert b"No such file" in done.stderr and b"port" not in done.stderr
+
+
 def test_the_server_may_come_from_the_environment(shell):
-    done = subprocess.run([TRIAGE, "queues"], capture_output=True, timeout=60,
+    done = subprocess.run([TRIAGE, "queues"], capture_output=True, timeout=DEADLINE,
                           env={**os.environ, "TRIAGE_SERVER": shell.url})
     assert done.returncode == DONE
 
@@ -314,10 +324,10 @@ def test_bench_sends_the_token(start, tmp_path):
     words = [TRIAGE, "--server", "http://%s:%d" % server.address, "bench", "--count", "20",
              "--connections", "2"]
     environment = {**os.environ, "TRIAGE_TOKEN": "secret"}
-    done = subprocess.run(words, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=DEADLINE)
     assert done.returncode == DONE and b"errors      none" in done.stdout, done
     environment["TRIAGE_TOKEN"] = "guess"
-    done = subprocess.run(words, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=DEADLINE)
     assert done.returncode == REFUSED and b"401 unauthenticated: " in done.stderr, done
 
 
@@ -326,7 +336,7 @@ def test_bench_sends_the_token(start, tmp_path):
 
 def finish(process, signum=signal.SIGINT):
     process.send_signal(signum)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=DEADLINE)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -346,6 +356,47 @@ def test_work_acks_what_succeeds(shell, queue, tmp_path):
     assert facts["TRIAGE_QUEUE"] == queue.name and facts["TRIAGE_ATTEMPT"] == "1"
     stats = queue.stats()
     assert stats["in_flight"] == stats["ready"] == 0
+
+
+def test_work_on_several_queues_settles_each_message_where_it_came_from(shell, api, tmp_path):
+    mine = [Queue(api, f"several-{n}") for n in range(3)]
+    for number, priority in enumerate((1, 9, 5)):
+        mine[number].configure(max_attempts=1)
+        mine[number].put(str(priority), priority=priority)
+    out = tmp_path / "out"
+    script = f'echo "$TRIAGE_QUEUE $(cat)" >> {out}; test "$TRIAGE_PRIORITY" != 5'
+    names = [queue.name for queue in mine]
+    assert shell.start("work", *names, "--max-messages", "3", "--", "sh", "-c",
+                       script).wait(DEADLINE) == DONE
+    assert out.read_text().split() == ["several-1", "9", "several-2", "5", "several-0", "1"]
+    totals = [queue.stats()["totals"] for queue in mine]
+    assert [each["acked"] for each in totals] == [1, 1, 0]
+    assert [each["nacked"] for each in totals] == [0, 0, 1]
+
+
+def test_work_in_order_takes_the_first_queue_that_has_something(shell, api, tmp_path):
+    first, second = (Queue(api, f"order-{n}") for n in range(2))
+    first.put("patient", priority=0)
+    second.put("urgent", priority=9)
+    out = tmp_path / "out"
+    assert shell.start("work", first.name, second.name, "--in-order", "--drain", "--", "sh", "-c",
+                       f"cat >> {out}; echo >> {out}").wait(DEADLINE) == DONE
+    assert out.read_text().split() == ["patient", "urgent"]
+
+
+def test_work_drains_what_its_own_commands_gave_back(shell, queue, tmp_path):
+    """While a command runs, free slots find nothing; that is no reason to stop."""
+    queue.configure(max_attempts=3, retry={"backoff": "none"})
+    queue.put("x")
+    gate, runs = tmp_path / "gate", tmp_path / "runs"
+    os.mkfifo(gate)
+    with shell.start("work", queue.name, "-j", 4, "--drain", "--", "sh", "-c",
+                     f"echo >> {runs}; read -r go < {gate}; exit 1") as worker:
+        for n in range(3):
+            until(lambda: runs.exists() and len(runs.read_text()) > n)
+            gate.write_text("go\n")
+        assert worker.wait(DEADLINE) == DONE
+    assert queue.stats()["dlq_depth"] == 1
 
 
 def test_work_nacks_what_fails_with_status_and_last_line(shell, queue):
@@ -390,7 +441,7 @@ def test_work_lets_running_commands_finish_after_ctrl_c(shell, queue, tmp_path):
     queue.put("two")
     os.write(opened, b"go on\n")
     os.close(opened)
-    out, err = worker.communicate(timeout=60)
+    out, err = worker.communicate(timeout=DEADLINE)
     assert worker.returncode == DONE, err
     assert done.read_text() == "finished\n"
     stats = queue.stats()
@@ -422,3 +473,123 @@ def test_a_worker_that_is_killed_leaves_its_message_to_the_next(shell, queue, tm
     assert (message["payload"], message["attempt"]) == ("x", 2)
     os.close(opened)  # lets the orphan end
     worker.communicate()
+
+
+class Deaf(socketserver.ThreadingTCPServer):
+    """Stands before a server and passes everything on, but the first `lost` extends: those arrive
+    nowhere, and their connections stay open without an answer."""
+
+    allow_reuse_address = daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, server, lost):
+        super().__init__(("127.0.0.1", 0), DeafConnection)
+        self.server = server
+        self.left = lost
+        self.lost = threading.Semaphore(0)
+        self.passed = threading.Semaphore(0)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def loses(self, data):
+        if b"/extend " not in data:
+            return False
+        self.left -= 1
+        (self.lost if self.left >= 0 else self.passed).release()
+        return self.left >= 0
+
+
+class DeafConnection(socketserver.BaseRequestHandler):
+    def handle(self):
+        with socket.create_connection(self.server.server.address) as onward:
+            threading.Thread(target=self.copy, args=(onward, self.request), daemon=True).start()
+            while data := self.request.recv(65536):
+                if self.server.loses(data):
+                    while self.request.recv(65536):
+                        pass
+                    return
+                onward.sendall(data)
+
+    @staticmethod
+    def copy(source, target):
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+        except OSError:
+            pass
+
+
+@pytest.fixture
+def deaf(server):
+    made = []
+
+    def make(lost):
+        made.append(Deaf(server, lost))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.shutdown()
+        each.server_close()
+
+
+def work_until(shell, queue, gate, deaf, event):
+    """A worker behind `deaf`, whose command ends when the event has come."""
+    os.mkfifo(gate)
+    queue.put("long")
+    host, port = deaf.server_address
+    worker = shell.start("--server", f"http://{host}:{port}", "work", queue.name, "--visibility",
+                         "12", "--", "sh", "-c", f"cat >/dev/null; cat {gate}")
+    with open(gate, "w") as opened:  # returns once the command reads
+        assert event.acquire(timeout=DEADLINE)
+        opened.write("go on\n")
+    until(lambda: queue.stats()["in_flight"] == 0)
+    totals = queue.stats()["totals"]
+    assert (totals["acked"], totals["claimed"], totals["lease_expired"]) == (1, 1, 0)
+    status, _, err = finish(worker)
+    assert status == DONE, err
+
+
+def test_work_acks_at_once_though_an_extend_was_lost(shell, queue, tmp_path, deaf):
+    """The command ends while the answer to an extend is still waited for."""
+    proxy = deaf(lost=1)
+    work_until(shell, queue, tmp_path / "gate", proxy, proxy.lost)
+
+
+def test_work_extends_again_when_an_extend_was_lost(shell, queue, tmp_path, deaf):
+    proxy = deaf(lost=1)
+    work_until(shell, queue, tmp_path / "gate", proxy, proxy.passed)
+
+
+def on_terminal(shell, *words):
+    """What a command writes when its output is a terminal."""
+    own, its = pty.openpty()
+    process = shell.start(*words, stdout=its, stderr=its)
+    os.close(its)
+    seen = b""
+    try:
+        while data := os.read(own, 65536):
+            seen += data
+    except OSError:  # how a terminal that everybody has closed ends
+        pass
+    os.close(own)
+    return process.wait(DEADLINE), seen
+
+
+ESCAPES = "\x1b]0;title\x07\x1b[2Jgone\x9b31m\x7f\u2014 end"
+
+
+def test_a_payload_does_not_play_with_the_terminal(shell, queue):
+    for _ in range(2):
+        queue.put(ESCAPES, metadata={"k": "\x9b2J"})
+    status, seen = on_terminal(shell, "claim", queue.name)
+    assert status == DONE
+    assert b"\\x1b]0;title\\x07\\x1b[2Jgone\\x9b31m\\x7f\xe2\x80\x94 end" in seen
+    status, json_seen = on_terminal(shell, "--json", "claim", queue.name)
+    assert status == DONE and b"gone" in json_seen
+    for text in (seen, json_seen):
+        assert not any(c in text.replace(b"\r\n", b"") for c in (b"\x1b", b"\x07", b"\xc2\x9b", b"\x7f"))
+
+
+def test_a_pipe_gets_the_payload_as_it_is_when_asked_to(shell, queue):
+    queue.put(ESCAPES)
+    assert shell.claim("--raw")[-1] == ESCAPES

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from test_cli import DONE, REFUSED, USAGE, Shell
-from wire import until
+from wire import AT_ONCE, until
 
 CONFIG = {
     "levels": [{"name": "high", "number": 9, "weight": 8}, {"name": "mid", "weight": 2},
                {"name": "low", "number": 1, "weight": 1}],
-    "policy": "strict", "default_priority": "mid", "max_attempts": 3,
+    "policy": "strict", "default_priority": "mid", "max_attempts": 3, "retry": AT_ONCE,
     "visibility_timeout_seconds": 77, "dedup": {"window_seconds": 3600, "scope": "window"},
 }
 
@@ -199,7 +199,7 @@ def test_lines_that_make_no_sense_are_refused_by_number_and_field(two):
         ({"attempts": -1}, "/attempts"), ({"attempts": 65536}, "/attempts"),
         ({"state": "done"}, "/state"), ({"enqueued_at": "yesterday"}, "/enqueued_at"),
         ({"enqueued_at": None}, "/enqueued_at"), ({"state": "dead"}, "/died_at"),
-        ({"reason": "r" * 1025}, "/reason"), ({"priority": 4}, "priority 4"),
+        ({"reason": "r" * 1025}, "/reason"), ({"level": ""}, "/level"),
         ({"message_id": "msg_1"}, "/message_id"), ({"nonsense": 1}, "/nonsense"),
         ({"escalated": {"from": 9}}, "/escalated"),
         ({"escalated": {"at": "2026-01-01T00:00:00Z", "actor": "a" * 129}}, "/escalated/actor"),
@@ -212,6 +212,132 @@ def test_lines_that_make_no_sense_are_refused_by_number_and_field(two):
     for number, (_, field) in enumerate(wrong, 1):
         assert any(f"line {number}:" in each and field in each for each in said), (number, said)
     assert new.queue.stats()["totals"]["enqueued"] == 0
+
+
+TIERS = ["BACKGROUND", "LOW", "NORMAL", "HIGH", "CRITICAL"]
+
+
+def export_of_tiers(old, tmp_path, edit=None):
+    """A message of each level, the least urgent first."""
+    old.queue.configure(profile="tiers", policy="strict")
+    for name in TIERS:
+        old.queue.put(name, priority=name)
+    lines = old.lines()
+    if edit:
+        for line in lines:
+            edit(line)
+    file = tmp_path / "tiers.ndjson"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def drain(queue, count):
+    return [queue.take_one()["payload"] for _ in range(count)]
+
+
+def test_levels_that_the_queue_does_not_have_are_refused_before_anything_is_stored(two, tmp_path):
+    """Producers made it before the import did: BACKGROUND is 4 there, and 4 is more than 0."""
+    old, new = two
+    new.queue.put("first")
+    file = export_of_tiers(old, tmp_path)
+    done = new.shell.run("import", "moving", file)
+    said = done.stderr.decode()
+    assert done.returncode == REFUSED, done
+    assert "nothing was stored" in said and "--map" in said and "--configure" in said
+    assert all(name in said for name in TIERS)
+    assert new.queue.stats()["totals"]["enqueued"] == 1
+    new.shell.run("import", "moving", file, "--map", "LOW=3")
+    assert new.queue.stats()["totals"]["enqueued"] == 1, "four of them still have no place"
+
+
+def test_levels_are_mapped_by_hand(two, tmp_path):
+    old, new = two
+    new.queue.put("first")
+    file = export_of_tiers(old, tmp_path)
+    maps = [word for pair in ("CRITICAL=9", "HIGH=8", "NORMAL=5", "LOW=3", "BACKGROUND=0")
+            for word in ("--map", pair)]
+    assert new.shell.json("import", "moving", file, *maps)["stored"] == 5
+    assert set(drain(new.queue, 2)) == {"CRITICAL", "HIGH"}
+    assert set(drain(new.queue, 2)) == {"first", "NORMAL"}
+    assert drain(new.queue, 2) == ["LOW", "BACKGROUND"]
+    for wrong in ("LOW", "=3", "LOW=", "LOW=77", "CRITCAL=9"):
+        done = new.shell.run("import", "moving", file, *maps, "--map", wrong)
+        assert done.returncode == USAGE and wrong.encode() in done.stderr, done
+    assert b"CRITICAL, HIGH, NORMAL, LOW, BACKGROUND" in done.stderr, "those that the file has"
+
+
+def test_a_queue_that_fills_is_configured_with_its_levels_merged(two, tmp_path):
+    old, new = two
+    new.queue.put("first")
+    new.queue.put("zero", priority=0)
+    file = export_of_tiers(old, tmp_path)
+    done = new.shell.run("import", "moving", file, "--configure")
+    assert done.returncode == DONE and b"0-old" in done.stderr, done
+    new.queue.put("urgent", priority=0)
+    assert drain(new.queue, 8) == ["CRITICAL", "urgent", "HIGH", "NORMAL", "LOW", "BACKGROUND",
+                                   "first", "zero"]
+    assert new.shell.json("import", "moving", file, "--configure")["known"] == 5
+    assert new.shell.json("queue", "get", "moving")["profile"] == "custom", "all are leased"
+
+
+def test_a_line_goes_by_the_name_of_its_level_whatever_its_number(two, tmp_path):
+    old, new = two
+    new.queue.configure(policy="strict", levels=[
+        {"name": name, "number": number} for number, name in enumerate(TIERS)][::-1])
+    file = export_of_tiers(old, tmp_path)
+    assert new.shell.json("import", "moving", file)["stored"] == 5
+    assert drain(new.queue, 5) == TIERS[::-1]
+
+
+def test_an_old_export_has_no_names(two, tmp_path):
+    """Its head has: the number is that of the queue it comes from."""
+    old, new = two
+    file = export_of_tiers(old, tmp_path, lambda line: line.pop("level", None))
+    assert new.shell.json("import", "same", file)["stored"] == 5
+    assert drain(new.server.queue("same"), 5) == TIERS[::-1]
+    new.queue.put("first")
+    assert new.shell.run("import", "moving", file).returncode == REFUSED
+    headless = "\n".join(file.read_text().splitlines()[1:-1]).encode()
+    done = new.shell.run("import", "same", "-", stdin=headless)
+    assert done.returncode == REFUSED and b"--map" in done.stderr, "nobody knows what 4 is"
+    assert new.queue.stats()["totals"]["enqueued"] == 1
+
+
+def test_where_a_message_was_escalated_from_goes_by_name_too(two, tmp_path):
+    old, new = two
+    old.queue.configure(profile="tiers")
+    message = old.queue.put("x", priority="BACKGROUND")
+    old.queue.client.post(old.queue.message_path(message) + "/priority", {"priority": "HIGH"})
+    new.queue.put("first")
+    text = old.shell.ok("export", "moving").encode()
+    new.shell.ok("import", "moving", "-", "--map", "HIGH=8", stdin=text)
+    [line] = [each for each in new.lines() if each.get("payload") == "x"]
+    assert (line["level"], line["escalated"]["from_level"]) == ("8", "8"), "BACKGROUND is not here"
+    new.shell.ok("import", "other", "-", stdin=text)
+    [line] = [json.loads(each) for each in new.shell.ok("export", "other").splitlines()][1:-1]
+    assert (line["escalated"]["from"], line["escalated"]["from_level"]) == (4, "BACKGROUND")
+
+
+def test_the_api_refuses_an_import_of_strange_levels_as_a_whole(two, tmp_path):
+    old, new = two
+    old.queue.configure(levels=[{"name": "9"}, {"name": "LOW", "number": 3}])
+    old.queue.put("known", priority="9")
+    old.queue.put("strange", priority=3)
+    new.queue.put("first")
+    lines = "\n".join(json.dumps(line) for line in old.lines()[1:-1]).encode()
+
+    def send(**query):
+        return new.queue.client.request("POST", new.queue.path + "/messages/import", lines,
+                                        {"Content-Type": "application/x-ndjson"}, query)
+
+    answer = send()
+    assert answer.refusal == (422, "unknown-priority")
+    assert "LOW" in answer["detail"] and "map.LOW=" in answer["detail"]
+    assert new.queue.stats()["totals"]["enqueued"] == 1
+    assert send(**{"map.LOW": 77}).refusal == (422, "unknown-priority")
+    assert send(**{"mop.LOW": 3}).refusal == (422, "unknown-field")
+    results = send(**{"map.LOW": 2})["results"]
+    assert [new.queue.show(each["message_id"])["level"] for each in results] == ["9", "2"]
 
 
 def test_only_an_administrator_may_import(start, tmp_path):
@@ -236,3 +362,38 @@ def test_bytes_come_back_as_bytes(two):
     text = old.shell.ok("export", "moving").encode()
     new.shell.ok("import", "moving", "-", stdin=text)
     assert base64.b64decode(new.queue.take_one()["payload_base64"]) == raw
+
+
+# None of them can have come from a list: a phase, a level, a time or a number that there is not.
+CURSORS = ["80000000-0-0-0", "ffffffff-0-0-0", "5-0-0-0", "0-10-0-0", "2-ffffffff-0-0",
+           "0-0-7fffffffffffffff-0", "0-0-8000000000000000-1", "0-0-0-1000000000000",
+           "0-0-0-ffffffffffffffff", "4-0-0-ffffffffffffffff"]
+
+
+@pytest.mark.parametrize("state", [{}, {"state": "dead"}])
+@pytest.mark.parametrize("cursor", CURSORS)
+def test_a_cursor_that_no_list_gave_is_refused_and_starts_no_query(queue, cursor, state):
+    queue.put("x")
+    answer = queue.client.get(queue.path + "/export", after=cursor, **state)
+    assert answer.refusal == (422, "invalid-field") and answer["field"] == "/after", answer
+    assert "start from the beginning" in answer["detail"]
+
+
+def test_every_cursor_that_a_list_gives_is_taken_back(queue):
+    queue.configure(profile="tiers", max_attempts=1, history_seconds=3600)
+    for number in range(12):
+        queue.put("x" * (number * 500), priority=["CRITICAL", "LOW"][number % 2],
+                  **({"delay_seconds": 600} if number > 8 else {}))
+    queue.nack(queue.take_one())
+    queue.ack(queue.take_one())
+    queue.take_one()
+    for state in ({}, {"state": "dead"}):
+        ids, after = [], {}
+        while True:
+            page = queue.client.get(queue.path + "/export", limit=1, **after, **state)
+            assert page.status == 200, page
+            ids += [json.loads(line)["message_id"] for line in page.body.splitlines()]
+            if not (cursor := page.headers.get("x-next-cursor")):
+                break
+            after = {"after": cursor}
+        assert len(ids) == len(set(ids)) == (1 if state else 11)

@@ -17,16 +17,20 @@ QUEUE = "/v1/queues/{queue}"
 MESSAGES = QUEUE + "/messages"
 CALLS = [
     ("put", QUEUE), ("get", QUEUE), ("get", "/v1/queues"), ("delete", QUEUE),
+    ("get", QUEUE + "/schedules"), ("put", QUEUE + "/schedules/{name}"),
+    ("get", QUEUE + "/schedules/{name}"), ("delete", QUEUE + "/schedules/{name}"),
     ("post", QUEUE + "/purge"), ("post", QUEUE + "/pause"), ("post", QUEUE + "/resume"),
     ("get", QUEUE + "/stats"), ("post", MESSAGES), ("post", MESSAGES + "/batch"), ("post", MESSAGES + "/import"), ("get", QUEUE + "/export"),
     ("post", MESSAGES + "/claim"), ("get", MESSAGES), ("delete", MESSAGES + "/{id}"),
     ("post", MESSAGES + "/{id}/nack"), ("post", MESSAGES + "/{id}/release"),
     ("post", MESSAGES + "/{id}/extend"), ("post", MESSAGES + "/ack"),
+    ("post", MESSAGES + "/nack"), ("post", MESSAGES + "/release"), ("post", MESSAGES + "/extend"),
+    ("post", QUEUE + "/dead/{id}/redrive"),
     ("get", MESSAGES + "/{id}"), ("get", QUEUE + "/dead"), ("get", QUEUE + "/dead/{id}"),
     ("post", QUEUE + "/dead/redrive"), ("delete", QUEUE + "/dead/{id}"),
     ("get", MESSAGES + "/{id}/position"), ("post", MESSAGES + "/{id}/priority"),
     ("post", MESSAGES + "/priority"), ("post", QUEUE + "/dead/purge"), ("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"),
-    ("get", "/v1/info"), ("get", "/openapi.yaml"), ("get", "/"),
+    ("get", "/v1/info"), ("post", "/v1/admin/backup"), ("get", "/v1/admin/backup"), ("get", "/openapi.yaml"), ("get", "/"),
 ]
 
 
@@ -125,6 +129,16 @@ def test_real_answers_fit_their_schemas(document, queue, api):
 
     fits("put", QUEUE, api.put(queue.path, {"max_attempts": 1, "max_depth": 8}))
     fits("get", QUEUE, api.get(queue.path))
+    one = queue.path + "/schedules/s"
+    fits("put", QUEUE + "/schedules/{name}", api.put(one, {"payload": "x", "cron": "@hourly"}))
+    fits("put", QUEUE + "/schedules/{name}", api.put(one, {
+        "payload_base64": "AAEC", "every_seconds": 3600, "priority": 3, "delay_seconds": 1.5,
+        "ttl_seconds": 9, "dedup_key": "k", "metadata": {"a": 1}, "paused": True}))
+    fits("put", QUEUE + "/schedules/{name}", api.put(one, {"payload": "x", "cron": "nonsense"}))
+    fits("get", QUEUE + "/schedules/{name}", api.get(one))
+    fits("get", QUEUE + "/schedules", api.get(queue.path + "/schedules"))
+    assert api.delete(one).status == 204
+    fits("get", QUEUE + "/schedules/{name}", api.get(one))
     fits("post", MESSAGES, queue.enqueue("x", metadata={"a": "b"}, dedup_key="k", ttl_seconds=60))
     fits("post", MESSAGES, queue.enqueue("x", dedup_key="k"))
     fits("post", MESSAGES, queue.enqueue("x", priority="nonsense"))
@@ -159,8 +173,18 @@ def test_real_answers_fit_their_schemas(document, queue, api):
     queue.put("last")
     last = queue.take_one()
     fits("post", MESSAGES + "/ack", queue.ack_all([last, {**again, "message_id": "msg_x"}]))
+    for verb, fields in (("extend", {"visibility_timeout_seconds": 20}), ("release", {}), ("nack", {})):
+        queue.put(verb)
+        receipts = [{key: m[key] for key in ("message_id", "receipt_handle")}
+                    for m in (queue.take_one(), {**again, "message_id": "msg_x"})]
+        fits("post", f"{MESSAGES}/{verb}",
+             api.post(f"{queue.path}/messages/{verb}", {"receipts": receipts, **fields}))
     fits("get", QUEUE + "/dead", api.get(queue.path + "/dead"))
     fits("get", QUEUE + "/dead/{id}", api.get(f"{queue.path}/dead/{again['message_id']}"))
+    fits("post", QUEUE + "/dead/{id}/redrive",
+         api.post(f"{queue.path}/dead/{again['message_id']}/redrive", {"payload": "mended"}))
+    fits("post", QUEUE + "/dead/{id}/redrive",
+         api.post(f"{queue.path}/dead/{again['message_id']}/redrive", {"payload": "again"}))
     fits("post", QUEUE + "/dead/redrive", queue.post("dead/redrive"))
     fits("post", QUEUE + "/dead/purge", api.post(queue.path + "/dead/purge"))
     fits("get", QUEUE + "/stats", api.get(queue.path + "/stats"))
@@ -168,6 +192,8 @@ def test_real_answers_fit_their_schemas(document, queue, api):
     fits("delete", QUEUE, api.delete(queue.path))
     fits("post", QUEUE + "/purge", queue.post("purge"))
     fits("get", "/v1/info", api.get("/v1/info"))
+    fits("post", "/v1/admin/backup", api.post("/v1/admin/backup", {"directory": "x"}))
+    fits("get", "/v1/admin/backup", api.get("/v1/admin/backup"))
     fits("get", QUEUE, api.get("/v1/queues/absent"))
 
 

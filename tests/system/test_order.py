@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from wire import Queue, until
+from wire import AT_ONCE, Queue, until
 
 
 def shuffled_levels(each, seed=7):
@@ -80,7 +80,7 @@ def test_the_most_urgent_of_a_hundred_thousand_is_the_very_next_claim(queue):
 
 
 def test_what_comes_back_keeps_its_place(queue):
-    queue.configure(max_attempts=10)
+    queue.configure(max_attempts=10, retry=AT_ONCE)
     queue.put_all([{"payload": letter} for letter in "abc"])
     first = queue.take_one()
     assert queue.nack(first).status == 200
@@ -91,7 +91,7 @@ def test_what_comes_back_keeps_its_place(queue):
 
 
 def test_what_comes_back_from_an_expired_lease_keeps_its_place_and_level(queue):
-    queue.configure(max_attempts=10)
+    queue.configure(max_attempts=10, retry=AT_ONCE)
     queue.put("urgent", priority=9)
     queue.put_all([{"payload": "later", "priority": 9}, {"payload": "low", "priority": 1}])
     assert queue.take_one(visibility_timeout_seconds=0)["payload"] == "urgent"

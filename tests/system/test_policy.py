@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from test_waiting import claim_bytes, close_all, payloads, until_waiting, wait_in_line
-from wire import Connection, Queue, conserved
+from wire import AT_ONCE, Connection, Queue, conserved
 
 TIERS = {"CRITICAL": 16, "HIGH": 8, "NORMAL": 4, "LOW": 2, "BACKGROUND": 1}
 ENVIRONMENTS = {"production": 4, "staging": 3, "qa": 2, "development": 1}
@@ -275,7 +275,7 @@ def test_freed_capacity_wakes_the_first_in_line_that_may_use_it(server, queue):
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "release"])
 def test_every_way_to_end_a_lease_wakes_one_who_waits(server, queue, settle):
-    queue.configure(max_in_flight=1)
+    queue.configure(max_in_flight=1, retry=AT_ONCE)
     queue.put_all([{"payload": "first"}, {"payload": "second"}])
     held = queue.take_one()
     line = wait_in_line(server, queue, 2)

@@ -1,205 +1,19 @@
-"""The postgres engine as a user meets it: several servers on one database, SQL beside HTTP, and a
-database that dies, restarts, or is newer than the server."""
+"""The postgres engine as a user meets it: SQL beside HTTP, poolers and rights, and a database that dies,
+restarts, or is newer than the server."""
 
+import os
 import subprocess
 import threading
+import time
 
 import psycopg2
 import pytest
 
 import database
-from server import TRIAGED, Server, environment
-from test_waiting import claim_bytes, payloads, until_waiting
-from wire import Connection, until
-
-
-@pytest.fixture
-def two(start):
-    """Two servers on one empty database."""
-    first = start(engine="postgres")
-    return first, start(engine="postgres", postgres=first.settings["postgres"])
-
-
-def sql(server):
-    name = server.settings["postgres"].split("dbname=")[1].split()[0]
-    return database.Session(database.shared().connect(name))
-
-
-def wait_on(server, queue):
-    connection = Connection(server.address)
-    connection.send(claim_bytes(queue, wait_seconds=60))
-    until_waiting(queue, 1)
-    return connection
-
-
-def test_a_consumer_on_one_server_gets_what_is_enqueued_on_the_other(two):
-    here, there = two
-    here.queue("q").configure(profile="tiers")
-    for number in range(20):
-        consumer = wait_on(there, there.queue("q"))
-        here.queue("q").put(f"m{number}", priority="HIGH")
-        assert payloads(consumer.answer()) == [f"m{number}"]
-        consumer.close()
-
-
-def test_one_message_wakes_one_consumer(two):
-    here, there = two
-    there.queue("q").configure()
-    line = [Connection(there.address) for _ in range(5)]
-    for number, connection in enumerate(line):
-        connection.send(claim_bytes(there.queue("q"), wait_seconds=60))
-        until_waiting(there.queue("q"), number + 1)
-    here.queue("q").put("only one")
-    assert payloads(line[0].answer()) == ["only one"]
-    until_waiting(there.queue("q"), 4)
-    for connection in line:
-        connection.close()
-
-
-def test_who_waited_in_vain_looks_once_more_behind_a_claim_under_way(start):
-    """What was counted for the first in line is left when it gets something more urgent."""
-    server = start(engine="postgres")
-    queue = server.queue("q")
-    queue.configure()
-    first = wait_on(server, queue)
-    second = Connection(server.address)
-    with sql(server) as s:
-        s.run("BEGIN")
-        s.run("SELECT triage.enqueue('q', 'urgent'::text, '9')")
-        s.run("LOCK TABLE triage.level")  # claims look there first, and wait
-        second.send(claim_bytes(queue, wait_seconds=1))
-        until(lambda: server.metrics()["triage_broker_waiting"] == 2)
-        queue.put("patient", priority=0)
-        until(lambda: server.metrics()["triage_broker_waiting"] == 0)
-        s.run("COMMIT")
-    assert payloads(first.answer()) == ["urgent"]
-    assert payloads(second.answer()) == ["patient"]
-    first.close()
-    second.close()
-
-
-def test_configuration_reaches_every_server(two):
-    here, there = two
-    made = here.queue("q").configure(profile="tiers", max_attempts=7)
-    assert there.client().get("/v1/queues/q").json == made
-    changed = there.queue("q").configure(policy="strict")
-    until(lambda: here.client().get("/v1/queues/q").json == changed)
-    there.queue("q").put("x", priority="LOW")
-    [message] = here.queue("q").take()
-    assert (message["level"], message["payload"]) == ("LOW", "x")
-    assert here.client().delete("/v1/queues/q", force=True).status == 204
-    until(lambda: there.client().get("/v1/queues/q").status == 404)
-
-
-def test_a_change_of_many_is_for_what_others_enqueued_too(two):
-    here, there = two
-    here.queue("q").configure()
-    assert there.client().get("/v1/queues/q").status == 200
-    for number in range(1, 4):
-        here.queue("q").put("x", priority=1)
-        answer = there.client().post("/v1/queues/q/messages/priority",
-                                     {"filter": {"priority": 1}, "priority": 9})
-        assert answer.json == {"matched": 1, "changed": 1}
-        assert here.queue("q").stats()["depth_by_priority"]["9"] == number
-
-
-def test_what_one_server_is_asked_it_does_to_what_the_others_put_there(two):
-    """Although nothing told it that there is anything."""
-    here, there = two[0].queue("q"), two[1].queue("q")
-    here.configure(max_attempts=1)
-    assert there.client.get(there.path).status == 200
-    here.put("purged")
-    assert there.post("purge")["purged"] == 1
-    here.put("dead")
-    here.nack(here.take_one())
-    assert there.post("dead/redrive")["redriven"] == 1
-    here.nack(here.take_one())
-    assert there.client.delete(there.path).refusal == (409, "queue-not-empty")
-    assert there.post("dead/purge")["purged"] == 1
-    here.put("kept")
-    assert there.client.delete(there.path).refusal == (409, "queue-not-empty")
-    assert [m["payload"] for m in here.take()] == ["kept"]
-
-
-def waits_for_lock(session):
-    return session.one("SELECT count(*) FROM pg_locks WHERE NOT granted AND database ="
-                       " (SELECT oid FROM pg_database WHERE datname = current_database())") > 0
-
-
-def deleting(server, answers, **query):
-    """A client that deletes the queue q, and waits for its answer."""
-    thread = threading.Thread(
-        target=lambda: answers.append(server.client().delete("/v1/queues/q", **query)))
-    thread.start()
-    return thread
-
-
-def test_a_queue_that_is_just_being_filled_is_not_deleted(start):
-    server = start(engine="postgres")
-    server.queue("q").configure()
-    answers = []
-    with sql(server) as s, sql(server) as onlooker:
-        s.run("BEGIN")
-        s.run("SELECT triage.enqueue('q', 'kept'::text)")
-        thread = deleting(server, answers)
-        until(lambda: answers or waits_for_lock(onlooker))
-        s.run("COMMIT")
-        thread.join()
-        assert answers[0].refusal == (409, "queue-not-empty")
-        assert [m["payload"] for m in server.queue("q").take()] == ["kept"]
-        assert onlooker.refusal("SELECT triage.drop_queue('q')")[1] == "queue-not-empty"
-
-
-def test_a_queue_whose_delete_failed_is_still_there(start):
-    server = start(engine="postgres", postgres_timeout_seconds=2)
-    queue = server.queue("q")
-    queue.configure()
-    answers = []
-    with sql(server) as s:
-        s.run("BEGIN")
-        s.run("SELECT triage.enqueue('q', 'gone'::text)")
-        deleting(server, answers, force=True).join()
-        assert answers[0].refusal == (503, "engine-unavailable")
-        assert [q["name"] for q in server.client().get("/v1/queues")["queues"]] == ["q"]
-        s.run("COMMIT")
-    queue.put("kept")
-    assert sorted(m["payload"] for m in queue.take(max=2)) == ["gone", "kept"]
-    assert server.client().delete("/v1/queues/q", force=True).status == 204
-    assert server.client().get("/v1/queues")["queues"] == []
-
-
-def test_depths_show_on_servers_that_do_not_use_the_queue(two):
-    here, there = two
-    here.queue("q").configure()
-    assert there.client().get("/v1/queues/q").status == 200
-    here.queue("q").put("x")
-    until(lambda: there.metrics().get('triage_queue_ready{queue="q"}') == 1)
-    assert there.client().get("/v1/queues")["queues"][0]["ready"] == 1
-
-
-def test_shares_hold_over_two_servers_together(two):
-    here, there = two
-    queue = here.queue("q")
-    queue.configure(profile="environments")
-    names = ["production", "staging", "qa", "development"]
-    queue.put_all([{"payload": "x", "priority": name} for name in names for _ in range(400)])
-    got = {name: 0 for name in names}
-    lock = threading.Lock()
-
-    def consume(server):
-        own = server.queue("q")
-        for _ in range(25):
-            for message in own.take(max=10):
-                with lock:
-                    got[message["level"]] += 1
-
-    threads = [threading.Thread(target=consume, args=(server,)) for server in two]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for name, share in zip(names, (0.4, 0.3, 0.2, 0.1)):
-        assert abs(got[name] - 500 * share) <= 10, got
+from server import TRIAGED, Server, environment, tokens_file
+from test_servers import sql, wait_on, waits_for_lock
+from test_waiting import payloads
+from wire import until
 
 
 def test_an_enqueue_that_rolls_back_never_existed(start):
@@ -219,6 +33,29 @@ def test_an_enqueue_that_rolls_back_never_existed(start):
         consumer.close()
 
 
+def test_an_escalation_that_was_done_is_not_refused(start):
+    """The answer shows the message, which somebody has taken and ended meanwhile."""
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    ident = queue.put("x", priority=1)
+    answers = []
+    with sql(server) as s, sql(server) as gate:
+        source = s.one("SELECT pg_get_functiondef('triage.engine_get'::regproc)")
+        source = source.replace(" STABLE ", " VOLATILE ")  # it sees what is there when it goes on
+        s.run(source.replace("\nBEGIN\n", "\nBEGIN PERFORM pg_advisory_xact_lock(99);\n", 1))
+        gate.run("SELECT pg_advisory_lock(99)")
+        ask = threading.Thread(target=lambda: answers.append(
+            queue.client.post(queue.message_path(ident) + "/priority", {"priority": 9})))
+        ask.start()
+        until(lambda: waits_for_lock(gate))
+        [taken] = s.rows("SELECT message_id, receipt_handle, level FROM triage.claim('q')")
+        assert taken[2] == "9"
+        s.run("SELECT triage.ack(%s, %s)", *taken[:2])
+        gate.run("SELECT pg_advisory_unlock(99)")
+        ask.join()
+    assert [a.status for a in answers] == [204]
+
+
 def test_what_sql_types_cannot_hold_does_not_stop_a_consumer(start):
     """A zero byte in text, and JSON that is none to PostgreSQL, come as something that it can."""
     server = start(engine="postgres")
@@ -236,23 +73,6 @@ def test_what_sql_types_cannot_hold_does_not_stop_a_consumer(start):
         assert s.one("SELECT dedup_key FROM triage.messages WHERE payload IS NULL") == "k\\000"
 
 
-def test_a_killed_server_leaves_its_messages_to_the_other(two):
-    here, there = two
-    queue = here.queue("q")
-    queue.configure(visibility_timeout_seconds=1)
-    ids = queue.put_all([{"payload": str(n)} for n in range(50)])
-    assert len(queue.take(max=20)) == 20
-    here.kill()
-    other, got = there.queue("q"), set()
-    while len(got) < len(ids):
-        batch = other.take(max=100, wait_seconds=20)
-        assert batch, "the leases of the killed one did not end"
-        for message in batch:
-            assert other.ack(message).status == 204
-            got.add(message["message_id"])
-    assert got == set(ids)
-
-
 @pytest.fixture
 def own_database():
     """A PostgreSQL server of its own, to be stopped and started."""
@@ -262,9 +82,70 @@ def own_database():
     own.end()
 
 
+def test_readyz_tells_strangers_no_address(own_database, start, tmp_path):
+    conninfo = f"host={own_database.folder} dbname=triage user=postgres"
+    server = start(engine="postgres", postgres=conninfo, tokens_file=tokens_file(
+        tmp_path, [("chart", "t-read", "read"), ("shop", "t-shop", "produce"),
+                   ("team", "t-team", "read team-")]))
+    own_database.stop()
+    known = server.client(token="t-read")
+    folder = str(own_database.folder)
+    until(lambda: (a := known.get("/readyz")).status == 503 and folder in a["detail"])
+    for token in (None, "guess", "t-shop", "t-team"):
+        answer = server.client(token=token).get("/readyz")
+        assert answer.refusal == (503, "engine-unavailable") and "log" in answer["detail"]
+        assert folder not in answer.body.decode()
+    assert server.log.wait_for("reason=.*" + folder)
+
+
+def test_a_server_that_starts_before_its_database_waits_for_it(own_database, start):
+    """Also for one that has no schema yet."""
+    conninfo = own_database.conninfo("triage")
+    for payload in ("first", "second"):
+        own_database.stop()
+        server = start(engine="postgres", postgres=conninfo, postgres_timeout_seconds=1)
+        assert server.log.find('level=warn msg="postgres: the database is away" reason=.*--postgres')
+        assert server.client().get("/healthz").status == 200
+        assert server.client().get("/readyz").refusal == (503, "engine-unavailable")
+        assert server.queue("q").enqueue("x").refusal == (503, "engine-unavailable")
+        assert server.metrics()["triage_engine_up"] == 0
+        own_database.start()
+        until(lambda: server.client().get("/readyz").status == 200)
+        queue = server.queue("q")
+        if payload == "second":  # what was there is known without being asked for
+            until(lambda: server.metrics().get('triage_queue_ready{queue="q"}') == 1)
+            assert queue.take_payloads(1) == ["first"]
+        queue.put(payload)
+        server.stop()
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        words = f.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_server_whose_database_is_away_does_not_spin(own_database, start):
+    """A lease that is over asks for a sweep, and goes on asking until there is one."""
+    server = start(engine="postgres", postgres=own_database.conninfo("triage"),
+                   postgres_timeout_seconds=1)
+    queue = server.queue("q")
+    queue.put("m")
+    queue.take_one(visibility_timeout_seconds=1)
+    own_database.stop()
+    until(lambda: queue.enqueue("during").status == 503)
+    began, used = time.monotonic(), cpu_seconds(server.process.pid)
+    time.sleep(3)  # in which a server that does nothing uses nothing; a slow machine gives less
+    used = cpu_seconds(server.process.pid) - used
+    assert used < (time.monotonic() - began) / 3
+    own_database.start()
+    assert [m["payload"] for m in queue.take(wait_seconds=60)] == ["m"]
+    server.stop()
+
+
 def test_a_database_that_is_restarted_is_found_again(own_database, start):
     conninfo = f"host={own_database.folder} dbname=triage user=postgres"
-    server = start(engine="postgres", postgres=conninfo)
+    server = start(engine="postgres", postgres=conninfo, postgres_timeout_seconds=1)
     queue, other = server.queue("q"), server.queue("other")
     stored = [queue.put("before")]
     other.configure()
@@ -310,6 +191,17 @@ def test_dead_rows_show_in_the_metrics(start):
         assert metrics['triage_engine_table_index_bytes{table="ready"}'] > 0
 
 
+def test_a_database_of_an_earlier_version_is_brought_up_to_date(own_database, start):
+    """What it holds stays. Whoever serves it meanwhile goes on."""
+    with database.Session(own_database.connect("triage")) as s:
+        database.install(own_database.connect("triage"), database.STEPS[:-1])
+        steps = s.one("SELECT max(step) FROM triage.version")
+        server = start(engine="postgres", postgres=own_database.conninfo("triage"))
+        assert s.one("SELECT max(step) FROM triage.version") > steps
+        server.queue("q").put("x")
+        assert s.one("SELECT payload FROM triage.claim('q')") == "x"
+
+
 @pytest.fixture
 def pooler():
     own = database.Pooler(database.shared())
@@ -350,8 +242,8 @@ def test_notifications_may_go_past_the_pooler(pooler, start):
         assert payloads(consumer.answer()) == [f"m{number}"]
         consumer.close()
     with database.Session(psycopg2.connect(pooler.conninfo(name))) as s:
-        assert s.row("SELECT current_setting('synchronous_commit'), "
-                     "current_setting('lock_timeout')") == ("on", "0")
+        assert s.row("SELECT current_setting('synchronous_commit'), current_setting('lock_timeout'),"
+                     " current_setting('statement_timeout')") == ("on", "0", "0")
     assert not here.log.find(DEAF) and not there.log.find(DEAF)
 
 
@@ -387,8 +279,8 @@ def test_a_role_that_owns_nothing_can_serve(own_database, start, tmp_path):
 
 
 @pytest.mark.parametrize("settings, words", [
-    ("host=/nowhere dbname=x", "--postgres"), ("host={0} dbname=absent user=postgres", "createdb"),
-    ("hots={0}", "invalid connection option"), ("", "--postgres"),
+    ("host={0} dbname=absent user=postgres", "createdb"),
+    ("hots={0}", "invalid connection option"),
 ])
 def test_who_cannot_start_is_told_what_to_do(tmp_path, settings, words):
     conninfo = settings.format(database.shared().folder)

@@ -1,10 +1,12 @@
 """Priorities at run time: escalation of one and of many, aging, promised waits, limits of what is
 in flight, and the explanation of a message's place. Shares are in test_policy.py."""
 
+import time
+
 import pytest
 
 from test_waiting import payloads, until_waiting, wait_in_line
-from wire import until
+from wire import AT_ONCE, until
 
 TWO = [{"name": "paid", "number": 1}, {"name": "free"}]
 
@@ -102,7 +104,7 @@ def test_names_and_numbers_both_ways(queue):
 
 
 def test_a_level_comes_back_as_its_own_after_everything(queue):
-    queue.configure(max_attempts=2)
+    queue.configure(max_attempts=2, retry=AT_ONCE)
     message = queue.put("x", priority=1)
     escalate(queue, message, 8)
     assert queue.nack(queue.take_one())["state"] == "ready"
@@ -211,7 +213,7 @@ def test_thresholds_change_at_run_time(queue):
     assert queue.stats()["aged"] == 0
     aging(queue, age_after_seconds=0.001)
     until(lambda: queue.show(message)["effective_level"] == "mid")
-    aging(queue)
+    aging(queue, age_after_seconds=None)
     assert queue.show(message)["effective_level"] == "low"
 
 
@@ -231,7 +233,7 @@ def test_a_promised_wait_goes_before_everything_and_what_comes_late_is_counted(q
 # Limits
 
 def test_a_queue_at_its_limit_gives_nothing_and_a_settled_message_makes_room(server, queue):
-    queue.configure(max_in_flight=2)
+    queue.configure(max_in_flight=2, retry=AT_ONCE)
     queue.put_all([{"payload": str(n)} for n in range(5)])
     held = queue.take(max=10)
     assert len(held) == 2
@@ -264,7 +266,7 @@ def test_a_level_at_its_limit_is_passed_over(server, queue):
 
 
 def test_a_lease_that_ends_makes_room(server, queue):
-    queue.configure(max_in_flight=1)
+    queue.configure(max_in_flight=1, retry=AT_ONCE)
     queue.put_all([{"payload": "a"}, {"payload": "b"}])
     queue.take_one(visibility_timeout_seconds=0.05)
     [waiting] = wait_in_line(server, queue, 1)
@@ -307,10 +309,7 @@ def test_position_counts_what_goes_first(queue):
     assert gone.refusal == (404, "message-not-found")
 
 
-def test_position_under_weights_is_what_then_happens(queue):
-    queue.configure(profile="tiers")
-    names = ["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"]
-    ids = queue.put_all([{"payload": "x", "priority": name} for name in names for _ in range(9)])
+def claimed_as_positions_say(queue, ids):
     queue.take_payloads(4)
     expected = {}
     for message in ids:
@@ -322,6 +321,32 @@ def test_position_under_weights_is_what_then_happens(queue):
     while claimed := queue.take():
         got.append(claimed[0]["message_id"])
     assert [expected[message] for message in got] == list(range(len(ids) - 4))
+
+
+def test_position_under_weights_is_what_then_happens(queue):
+    queue.configure(profile="tiers")
+    names = ["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"]
+    ids = queue.put_all([{"payload": "x", "priority": name} for name in names for _ in range(9)])
+    claimed_as_positions_say(queue, ids)
+
+
+@pytest.mark.parametrize("policy", ["strict", "weighted"])
+@pytest.mark.parametrize("aged, promised", [(True, False), (False, True), (True, True)])
+def test_position_with_ages_and_promises_is_what_then_happens(queue, policy, aged, promised):
+    """No message comes of age within 100 s."""
+    ages, promise = [{}, {}], {}
+    if aged:
+        ages = [{"age_after_seconds": 1000}, {"age_after_seconds": 2000}]
+    if promised:
+        promise = {"max_wait_seconds": 8000}
+    queue.configure(policy=policy, levels=[
+        {"name": "a", "weight": 5}, {"name": "b", "weight": 2, **ages[0], **promise},
+        {"name": "c", "weight": 1, **ages[1]}])
+    now = int(time.time() * 1000)
+    ids = queue.put_all([
+        {"payload": "x", "priority": name, "dequeue_at": now - (100 + 400 * n) * 1000 - rank}
+        for n in range(20) for rank, name in enumerate("abc")])
+    claimed_as_positions_say(queue, ids)
 
 
 # Configuration
@@ -357,11 +382,11 @@ def test_profiles_bring_their_policy(queue):
     assert [level["weight"] for level in tiers["levels"]] == [8, 4, 2, 1, 0.5]
     assert [level["age_after_seconds"] for level in tiers["levels"]] == [
         None, None, None, 1800, 3600]
-    environments = queue.configure(profile="environments")
+    environments = queue.configure(profile="environments", drop_levels=True)
     assert environments["policy"] == "weighted"
     assert [level["weight"] for level in environments["levels"]] == [4, 3, 2, 1]
     assert queue.enqueue("x", priority="prod").refusal == (422, "unknown-priority")
-    assert queue.configure(profile="levels")["policy"] == "strict"
+    assert queue.configure(profile="levels", drop_levels=True)["policy"] == "strict"
 
 
 # Restart

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
+from frames import make_format_two
 from server import Server
-from wire import Connection, conserved, request_bytes, until
+from wire import AT_ONCE, Connection, conserved, request_bytes, until
 
 
 def test_sigterm_answers_those_who_wait_and_exits_with_zero(start):
@@ -141,6 +142,97 @@ def test_data_of_a_newer_format_is_refused(start):
     assert server.start().queue("q").take_one()["payload"] == "x"
 
 
+# The secret that the log is sealed with, and directories from before there was one.
+
+
+def key_of(server):
+    return os.path.join(server.data, "KEY")
+
+
+def test_the_secret_is_its_owners_alone_and_stays(start):
+    server, other = start(), start()
+    with open(key_of(server)) as file:
+        secret = file.read()
+    assert os.stat(key_of(server)).st_mode & 0o777 == 0o600
+    assert re.fullmatch("[0-9a-f]{64} [0-9a-f]{16}\n", secret)
+    server.restart()
+    with open(key_of(server)) as file, open(key_of(other)) as others:
+        assert file.read() == secret != others.read()
+
+
+def damaged(secret):
+    return secret[:5] + ("1" if secret[5] == "0" else "0") + secret[6:]
+
+
+@pytest.mark.parametrize("change", [None, damaged, lambda secret: secret[:40],
+                                    lambda secret: secret + "x", lambda secret: ""])
+def test_without_its_secret_a_directory_is_refused_and_nothing_is_made_up(start, change):
+    server = start()
+    server.queue("q").put("x")
+    server.kill()
+    with open(key_of(server)) as file:
+        secret = file.read()
+    if change:
+        with open(key_of(server), "w") as file:
+            file.write(change(secret))
+    else:
+        os.unlink(key_of(server))
+    status, log = server.start_refused()
+    assert status > 0 and key_of(server) in log, log
+    assert os.path.exists(key_of(server)) == bool(change)
+    with open(key_of(server), "w") as file:
+        file.write(secret)
+    assert server.start().queue("q").take_one()["payload"] == "x"
+
+
+def test_without_its_secret_and_its_number_a_directory_is_refused(start):
+    """It looks new, but for its log."""
+    server = start()
+    server.queue("q").put("x")
+    server.kill()
+    os.unlink(key_of(server))
+    os.unlink(os.path.join(server.data, "FORMAT"))
+    status, log = server.start_refused()
+    assert status > 0 and key_of(server) in log, log
+
+
+def test_the_secret_of_another_directory_does_not_open_the_log(start):
+    server, other = start(), start()
+    server.queue("q").put("x")
+    server.kill()
+    with open(key_of(other)) as other_key, open(key_of(server), "w") as file:
+        file.write(other_key.read())
+    status, log = server.start_refused()
+    assert status > 0 and os.path.join(server.data, "log") in log, log
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_directory_of_the_format_before_is_taken_over(start, end):
+    server = start()
+    queue = server.queue("q")
+    for payload in ["first", "second", "x" * 200_000]:
+        queue.put(payload)
+    getattr(server, end)()
+    make_format_two(server.data)
+    queue = server.start().queue("q")
+    queue.put("fourth")
+    with open(os.path.join(server.data, "FORMAT")) as file:
+        assert int(file.read()) == 3
+    server.restart()
+    queue = server.queue("q")
+    assert queue.take_payloads(4) == ["first", "second", "x" * 200_000, "fourth"]
+    assert queue.take() == [] and conserved(queue.stats())
+
+
+def test_damage_in_a_log_of_the_format_before_is_refused_and_named(start):
+    server, _, _ = killed_with_three(start)
+    make_format_two(server.data)
+    path, data = log_segment(server)
+    overwrite(path, data.index(b"in the middle"), b"IN")
+    status, log = server.start_refused()
+    assert status > 0 and re.search(re.escape(path) + r" offset \d+", log), log
+
+
 def log_segment(server):
     """The segment that the last records went to, and its bytes up to the last that is not zero."""
     folder = os.path.join(server.data, "log")
@@ -246,6 +338,7 @@ def test_a_port_that_is_taken_is_named(start, tmp_path):
 def test_receipts_taken_before_the_kill_still_work_after_it(start):
     server = start()
     queue = server.queue("q")
+    queue.configure(retry=AT_ONCE)
     queue.put_all([{"payload": letter} for letter in "abcde"])
     a, b, c, d, e = queue.take(max=5)
     server.restart()
@@ -275,7 +368,7 @@ def test_a_lease_runs_on_while_the_server_is_down(start):
 
 def test_attempts_and_reasons_survive(start):
     server = start()
-    server.queue("q").configure(max_attempts=3)
+    server.queue("q").configure(max_attempts=3, retry=AT_ONCE)
     server.queue("q").put("poison")
     for attempt, state in ((1, "ready"), (2, "ready"), (3, "dead")):
         queue = server.queue("q")
@@ -318,6 +411,7 @@ def test_dedup_keys_survive(start):
 def test_order_and_priority_survive(start):
     server = start()
     queue = server.queue("q")
+    queue.configure(retry=AT_ONCE)
     queue.put_all([{"payload": f"{p}{n}", "priority": p} for n in range(3) for p in (1, 9, 5)])
     returned = queue.take_one()
     queue.nack(returned)

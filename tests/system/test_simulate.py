@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from server import ROOT, TRIAGE
+from wire import DEADLINE
 
 DONE, REFUSED, USAGE = 0, 1, 2
 PAGE = os.path.join(ROOT, "docs/policies.md")
@@ -22,7 +23,7 @@ SMALL = {"queue": {"profile": "tiers"}, "consumers": 2, "duration_seconds": 600,
 def simulate(*words, stdin=None):
     text = stdin if isinstance(stdin, str) else json.dumps(stdin)
     return subprocess.run([TRIAGE, "simulate", *map(str, words)], input=text, text=True,
-                          capture_output=True, timeout=200, cwd=ROOT,
+                          capture_output=True, timeout=DEADLINE, cwd=ROOT,
                           env={**os.environ, "TRIAGE_SERVER": "http://127.0.0.1:1"})
 
 

@@ -8,6 +8,8 @@ import threading
 import psycopg2
 import pytest
 
+from wire import until
+
 
 # Enqueueing and claiming
 
@@ -55,6 +57,34 @@ def test_most_urgent_first_and_first_in_first_out(q):
     assert q.payloads(30) == [str(n) for p in (2, 1, 0) for n in range(30) if n % 3 == p]
 
 
+def test_what_comes_back_during_a_claim_leaves_nothing_urgent_behind(q, make):
+    """A claim of three stops where it has looked and not yet taken, and an urgent message comes
+    back to its place."""
+    other, gate = make(like=q), make(like=q)
+    q.put("first", priority="9")
+    [first] = q.claim()
+    q.put("second", priority="9")
+    for n in range(3):
+        q.put(f"later{n}", priority="1")
+    receipts = q.one("SELECT pg_get_functiondef('triage.receipts'::regproc)")
+    q.run("CREATE OR REPLACE FUNCTION triage.receipts(n int) RETURNS bytea LANGUAGE sql VOLATILE "
+          "STRICT AS $$ SELECT pg_advisory_xact_lock_shared(99); SELECT substr(sha256("
+          "uuid_send(gen_random_uuid())) || sha256(uuid_send(gen_random_uuid())), 1, 16 * n) $$")
+    try:
+        gate.run("SELECT pg_advisory_lock(99)")
+        got = []
+        claim = threading.Thread(target=lambda: got.extend(other.payloads(3)))
+        claim.start()
+        until(lambda: gate.one("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                               "objid = 99 AND NOT granted"))
+        q.nack(first)
+        gate.run("SELECT pg_advisory_unlock(99)")
+        claim.join()
+        assert got == ["first", "second", "later0"]
+    finally:
+        q.run(receipts)
+
+
 def test_a_past_or_negative_time_sorts_earlier(make):
     q = make(profile="timeline")
     for ms in (5, -7, 0, -2**47 + 1):
@@ -77,6 +107,30 @@ def test_a_paused_queue_gives_nothing_and_takes_everything(q):
     assert q.claim() == []
     q.run("SELECT triage.resume(%s)", q.queue)
     assert len(q.claim()) == 1
+
+
+def test_a_pause_is_noted_with_its_time_and_ends_with_it(q):
+    def pauses():
+        return q.one("SELECT pauses FROM triage.queue WHERE id = %s", q.id)
+
+    q.run("SELECT triage.pause(%s), triage.pause(%s)", q.queue, q.queue)
+    [pause] = pauses()
+    assert pause["until_ms"] == 2**63 - 1
+    q.run("SELECT triage.resume(%s), triage.resume(%s)", q.queue, q.queue)
+    [ended] = pauses()
+    assert pause["from_ms"] == ended["from_ms"] <= ended["until_ms"] < 2**63 - 1
+
+
+def test_the_oldest_pauses_become_one_of_their_length(q):
+    noted = []
+    for number in range(20):
+        for paused, ms in ((True, 1000 * number), (False, 1000 * number + 100)):
+            noted = q.one("SELECT triage.pauses_noted(%s, %s, %s)", json.dumps(noted), paused, ms)
+    assert len(noted) == 16
+    assert sum(p["until_ms"] - p["from_ms"] for p in noted) == 20 * 100
+    assert noted[0]["until_ms"] == 4100 and noted[1] == {"from_ms": 5000, "until_ms": 5100}
+    back = q.one("SELECT triage.pauses_noted(%s, true, 7)", json.dumps(noted))  # the clock was set
+    assert back[-1]["from_ms"] == noted[-1]["until_ms"]
 
 
 def test_bad_input_is_refused_by_name(q):
@@ -179,7 +233,7 @@ def test_escalation_takes_effect_at_once_keeps_the_age_and_is_recorded(q):
     ({}, 10), ({"priority": 0}, 4), ({"priority": "1"}, 3), ({"metadata": {"tenant": "acme"}}, 5),
     ({"priority": 0, "metadata": {"tenant": "acme"}}, 2), ({"metadata": {"n": 3.0}}, 1),
     ({"metadata": {"n": "3"}}, 0), ({"metadata": {"tenant": "acme", "n": 4}}, 0),
-    ({"metadata": {"list": [1]}}, 0), ({"metadata": {"list": [1, 2]}}, 10), ({"metadata": {}}, 10),
+    ({"metadata": {"all": False}}, 0), ({"metadata": {"all": True}}, 10), ({"metadata": {}}, 10),
     ({"older_than_seconds": 3600}, 0), ({"older_than_seconds": 0}, 10),
     ({"priority": None, "older_than_seconds": None, "metadata": None}, 10),
 ])
@@ -187,7 +241,7 @@ def test_many_are_escalated_by_a_filter(q, filter, count):
     """As the HTTP interface does it: tests/system/test_priority.py."""
     for n in range(10):
         q.put(str(n), priority=str(n % 3), delay="1 hour" if n % 4 == 3 else None, metadata=json.dumps(
-            {"tenant": "acme" if n % 2 else "other", "n": n, "list": [1, 2]}))
+            {"tenant": "acme" if n % 2 else "other", "n": n, "all": True}))
     call = ("SELECT matched, changed FROM triage.escalate_many(%s, '9', %s, 'ops', 'vip',"
             " dry_run => %s)")
     assert q.row(call, q.queue, json.dumps(filter), True) == (count, 0)
@@ -276,7 +330,9 @@ def test_a_large_payload_is_written_once(q):
 
 
 def test_history_is_kept_for_its_time(make):
-    q = make(history_seconds=1)
+    q = make()
+    q.at(500)
+    q.run("SELECT triage.configure(%s, '{\"history_seconds\": 1}')", q.queue)
     q.at(1000).put(b"x", b"L" * 5000)
     got = q.at(1000).claim(want=2)
     q.at(2000).ack(got)
@@ -284,6 +340,8 @@ def test_history_is_kept_for_its_time(make):
     q.at(2999).sweep()
     assert q.one("SELECT count(*) FROM triage.messages WHERE queue_name = %s AND status = 'done'",
                  q.queue) == 2
+    assert [r["status"] for r in q.at(3000).ack(got)] == ["message-not-found"] * 2
+    assert q.one("SELECT count(*) FROM triage.messages WHERE queue_name = %s", q.queue) == 0
     q.at(3000).sweep()
     assert q.one("SELECT count(*) FROM triage.history WHERE queue = %s", q.id) == 0
     assert q.one("SELECT count(*) FROM triage.body WHERE seq IN %s",
@@ -308,3 +366,67 @@ def test_a_listing_shows_everything_once(make):
     assert len(set(s for _, s in seen)) == len(seen) == 25
     assert collections.Counter(s for s, _ in seen) == {
         "ready": 11, "scheduled": 5, "leased": 3, "done": 3, "dead": 3}
+
+
+# A priority by its name or by its number
+
+
+def test_a_priority_is_taken_as_a_number_and_as_a_name(make):
+    q = make(profile="tiers", policy="strict")
+    for payload in ("%s", "%s::jsonb", "convert_to(%s, 'UTF8')"):
+        for priority in ("1", "'1'", "'HIGH'", "1::smallint", "1::bigint"):
+            q.run(f"SELECT triage.enqueue(%s, {payload}, priority => {priority})", q.queue, '"x"')
+    assert q.one("SELECT triage.enqueue(%s, 'x', 1)", q.queue)
+    assert {(m["priority"], m["level"]) for m in q.claim(16)} == {("1", "HIGH")}
+    for priority in ("NULL", "default"):
+        q.put("the queue's own", **({} if priority == "default" else {"priority": None}))
+    assert [m["level"] for m in q.claim(16)] == ["NORMAL"] * 2
+    q.run("SELECT triage.enqueue_many(%s, ARRAY['a', 'b'], 0)", q.queue)
+    q.run("SELECT triage.enqueue_many(%s, ARRAY['c'], priority => 'CRITICAL')", q.queue)
+    assert [m["level"] for m in q.claim(16)] == ["CRITICAL"] * 3
+    for refused in ("7", "'SOON'", "-1"):
+        with pytest.raises(psycopg2.Error, match="priority") as e:
+            q.run(f"SELECT triage.enqueue(%s, 'x', priority => {refused})", q.queue)
+        assert e.value.pgcode == "TR422"
+
+
+def test_a_claim_may_name_the_least_urgent_level_either_way(make):
+    q = make(profile="tiers", policy="strict")
+    for priority in (0, 1, 3):
+        q.put(str(priority), priority=priority)
+    assert q.payloads(5, min_priority=0) == ["0"]
+    assert q.payloads(5, min_priority="HIGH") == ["1"]
+    assert q.records("SELECT * FROM triage.claim(%s, min_priority => 2)", q.queue) == []
+    # As drivers give a number: two, four and eight bytes, and a text that is none.
+    for number in ("1::smallint", "1", "'1'"):
+        assert len(q.records(f"SELECT * FROM triage.claim(%s, {number})", q.queue)) <= 1
+    q.put("last", priority=4)
+    assert q.one("SELECT payload FROM triage.claim(%s, 1, NULL)", q.queue) == "last"
+
+
+def test_escalations_and_redrives_take_numbers_too(make):
+    q = make(profile="tiers", policy="strict", max_attempts=1)
+    one = q.put("one", priority="LOW")
+    q.run("SELECT triage.escalate(%s, 1)", one)
+    q.run("SELECT triage.escalate(%s, priority => 'CRITICAL', actor => 'ann')", one)
+    assert q.records("SELECT * FROM triage.escalate_many(%s, 1, '{\"priority\": 0}')",
+                     q.queue) == [{"matched": 1, "changed": 1}]
+    assert q.claim()[0]["level"] == "HIGH"
+    q.run("SELECT triage.purge(%s)", q.queue)
+    two = q.put("two")
+    m = q.claim()[0]
+    q.run("SELECT triage.nack(%s, %s)", m["message_id"], m["receipt_handle"])
+    assert q.one("SELECT triage.redrive(%s, '{%s}')" % ("%s", two), q.queue) == 1
+    m = q.claim()[0]
+    q.run("SELECT triage.nack(%s, %s)", m["message_id"], m["receipt_handle"])
+    assert q.one("SELECT triage.redrive(%s, priority => 0)", q.queue) == 1
+    assert q.claim()[0]["level"] == "CRITICAL"
+
+
+def test_levels_are_listed_most_urgent_first(make):
+    q = make(levels=[{"name": "paid", "number": 7}, {"name": "free", "number": 9}, {"name": "bulk"}])
+    q.put(priority=9)
+    q.put(priority="bulk", delay="1 hour")
+    rows = q.records("SELECT * FROM triage.levels(%s)", q.queue)
+    assert [(r["priority"], r["level"], r["ready"], r["scheduled"]) for r in rows] == \
+        [("7", "paid", 0, 0), ("9", "free", 1, 0), ("bulk", "bulk", 0, 1)]

@@ -33,10 +33,59 @@ def test_levels_keep_their_messages_by_name(make):
     q.put("in a", priority="a")
     q.put("in b", priority="b")
     assert q.refusal("SELECT triage.configure(%s, %s)", q.queue,
-                     '{"levels": [{"name": "b"}]}') == ("TR409", "level-in-use")
+                     '{"levels": [{"name": "b"}], "drop_levels": true}') == ("TR409", "level-in-use")
     q.run("SELECT triage.configure(%s, %s)", q.queue,
           '{"levels": [{"name": "new"}, {"name": "b"}, {"name": "a"}]}')
     assert q.payloads(2) == ["in b", "in a"]
+
+
+def test_a_level_is_changed_by_its_name_and_none_is_dropped_unasked(make):
+    q = make(profile="tiers")
+    before = q.one("SELECT triage.config(%s)", q.queue)
+
+    def configure(**config):
+        return q.one("SELECT triage.configure(%s, %s)", q.queue, json.dumps(config))
+
+    def refusal(**config):
+        return q.refusal("SELECT triage.configure(%s, %s)", q.queue, json.dumps(config))
+
+    assert configure(profile="tiers") == before
+    assert refusal(levels=[{"name": "LOW"}]) == ("TR409", "levels-dropped")
+    assert refusal(profile="levels") == ("TR409", "levels-dropped")
+    assert refusal(levels={"LO": {"weight": 1}}) == ("TR422", "unknown-priority")
+    assert refusal(levels={"LOW": 1}) == ("TR422", "invalid-field")
+    assert refusal(levels={"LOW": {"number": 0}}) == ("TR422", "invalid-field")
+    assert refusal(drop_levels="all") == ("TR422", "invalid-field")
+    assert q.one("SELECT triage.config(%s)", q.queue) == before
+    now = configure(levels={"LOW": {"weight": 3}})
+    assert [level["weight"] for level in now["levels"]] == [8, 4, 2, 3, 0.5]
+    assert (now["profile"], now["default_priority"], now["levels"][3]["age_after_seconds"]) == (
+        "custom", "2", 1800)
+    now = configure(levels=[{"name": "LOW"}, {"name": "HIGH", "weight": 9}], drop_levels=True)
+    assert [(level["name"], level["weight"]) for level in now["levels"]] == [("LOW", 3), ("HIGH", 9)]
+    assert now["default_priority"] == "1", "HIGH: the middle of two is the less urgent"
+
+
+def test_what_is_shown_of_a_queue_can_be_given_to_another(make):
+    q = make(profile="tiers", max_attempts=7, alerts={"dead_letters": 3}, ttl_seconds=1.5)
+    q.run("SELECT triage.pause(%s)", q.queue)
+    for config in ({}, {"levels": {"LOW": {"weight": 3}}}):
+        shown = q.one("SELECT triage.configure(%s, %s)", q.queue, json.dumps(config))
+        other = make()
+        assert other.one("SELECT triage.configure(%s, %s)", other.queue, json.dumps(
+            {**shown, "drop_levels": True})) == {**shown, "name": other.queue}
+
+
+def test_levels_that_hold_messages_stay_under_another_name_where_theirs_is_a_number(make):
+    q = make()
+    q.put("normal")
+    q.put("least", priority="0")
+    now = q.one("SELECT triage.configure(%s, %s)", q.queue,
+                '{"profile": "tiers", "policy": "strict", "drop_levels": "empty"}')
+    assert [level["name"] for level in now["levels"]] == [
+        "CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND", "5", "0-old"]
+    q.put("most", priority="0")
+    assert q.payloads(3) == ["most", "normal", "least"]
 
 
 def test_a_message_whose_level_vanished_meanwhile_joins_the_default(make):
@@ -44,7 +93,8 @@ def test_a_message_whose_level_vanished_meanwhile_joins_the_default(make):
     other = make(like=q)
     q.run("BEGIN")
     q.put("stray", priority="b")
-    other.run("SELECT triage.configure(%s, %s)", q.queue, '{"levels": [{"name": "a"}]}')
+    other.run("SELECT triage.configure(%s, %s)", q.queue,
+              '{"levels": [{"name": "a"}], "drop_levels": true}')
     q.run("COMMIT")
     q.run("SELECT triage.engine_sweep(100, triage.now_ms() + 1000)")
     assert q.payloads() == ["stray"]

@@ -6,7 +6,7 @@ import threading
 
 import psycopg2
 
-from database import STEPS, install
+from database import STEPS, Session, install
 
 
 def test_installing_again_changes_nothing(postgres):
@@ -72,6 +72,35 @@ def notifications(listener):
         got += [n.payload for n in listener.db.notifies]
         listener.db.notifies.clear()
     return got
+
+
+def test_an_upgrade_keeps_who_may_call_what(postgres):
+    """From the step before 021, which replaces functions, to the last. What they were is gone from
+    the steps; by their arguments they are known."""
+    database = postgres.create("older")
+    assert install(postgres.connect(database), [s for s in STEPS if "/021_" > s[s.rindex("/"):]])
+    with Session(postgres.connect(database)) as s:
+        for older in ("claim(queue text, max int, min_priority text, visibility_timeout interval)",
+                      "redrive(queue text, message_ids text[], max int, priority text)"):
+            s.run(f"CREATE FUNCTION triage.{older} RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        for role in ("taker", "stranger"):
+            s.run(f"CREATE ROLE {role}")
+            s.run(f"GRANT USAGE ON SCHEMA triage TO {role}")
+        s.run("REVOKE ALL ON FUNCTION triage.claim FROM PUBLIC")
+        s.run("GRANT EXECUTE ON FUNCTION triage.claim TO taker")
+        before = s.one("SELECT proacl::text FROM pg_proc WHERE oid = 'triage.claim'::regproc")
+        assert install(postgres.connect(database)) >= 1
+        assert s.one("SELECT proacl::text FROM pg_proc WHERE oid = 'triage.claim'::regproc") == before
+        assert s.one("SELECT proacl FROM pg_proc WHERE oid = 'triage.redrive'::regproc") is None
+        s.run("SELECT triage.enqueue('older', 'waits', priority => '7')")
+        s.run("SET ROLE stranger")
+        try:
+            s.run("SELECT * FROM triage.claim('older')")
+            raise AssertionError("a stranger may claim")
+        except psycopg2.errors.InsufficientPrivilege:
+            pass
+        s.run("SET ROLE taker")
+        assert s.one("SELECT payload FROM triage.claim('older', min_priority => 7)") == "waits"
 
 
 def test_one_notification_per_transaction_and_only_for_those_who_wait(q, make):

@@ -7,7 +7,7 @@ import socket
 import time
 from urllib.parse import quote, urlencode
 
-DEADLINE = 60.0  # seconds; only a test that would fail anyway ever waits for so long
+DEADLINE = 600.0  # seconds; only a test that would fail anyway ever waits for so long
 
 
 def until(condition):
@@ -55,11 +55,20 @@ class Answer:
 
 
 class Connection:
-    """One socket: bytes out, answers in."""
+    """One socket: bytes out, answers in. The address is of TCP, or a path; `tls` is a context."""
 
-    def __init__(self, address, deadline=DEADLINE):
-        self.socket = socket.create_connection(address, timeout=deadline)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, address, deadline=DEADLINE, tls=None, session=None, source=None):
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(deadline)
+            self.socket.connect(address)
+        else:
+            self.socket = socket.create_connection(address, timeout=deadline,
+                                                   source_address=(source, 0) if source else None)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost",
+                                          session=session)
         self.pending = bytearray()
 
     def send(self, data):
@@ -113,8 +122,13 @@ def parse_head(head):
 
 
 def request_bytes(method, path, body=b"", headers=None):
-    lines = [f"{method} {path} HTTP/1.1", "Host: triage"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
+    headers = dict(headers or {})
+    if method == "POST":
+        headers.setdefault("Content-Type", "application/json")
+    elif method == "GET":
+        headers.setdefault("X-Requested-With", "tests")  # for those that claim
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method in ("POST", "PUT"):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -128,10 +142,12 @@ def with_query(path, query):
 class Client:
     """Keeps one connection and opens another when the server has said `Connection: close`."""
 
-    def __init__(self, address, token=None, deadline=DEADLINE):
+    def __init__(self, address, token=None, deadline=DEADLINE, tls=None, source=None):
         self.address = address
         self.token = token
         self.deadline = deadline
+        self.tls = tls
+        self.source = source  # the address it comes from: 127.0.0.2 is another client
         self.connection = None
 
     def request(self, method, path, body=None, headers=None, query=None):
@@ -147,7 +163,8 @@ class Client:
         if data:
             headers.setdefault("Content-Type", "application/json")
         if not self.connection:
-            self.connection = Connection(self.address, self.deadline)
+            self.connection = Connection(self.address, self.deadline, self.tls,
+                                         source=self.source)
         try:
             target = with_query(path, query or {})
             self.connection.send(request_bytes(method, target, data, headers))
@@ -177,6 +194,9 @@ class Client:
         if self.connection:
             self.connection.close()
             self.connection = None
+
+
+AT_ONCE = {"backoff": "none"}  # `retry` of a queue whose failures are ready again at once
 
 
 class Queue:

@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/json.h"
 #include "broker/broker.h"
+#include "net/budget.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +16,14 @@
 
 #include <cmocka.h>
 
+#define API_ROOM (512 * 1024 * 1024) /* what clients may hold; one of them seven eighths of it */
+
 struct api_rig {
     struct engine *engine;
     struct api *api;
+    struct budget *budget; /* of one client */
+    struct account *account;
+    bool wait_refused;   /* there is no place for a claim that waits */
     struct json_doc doc; /* the answer's body */
     struct buf body;
     char headers[200];

@@ -68,11 +68,16 @@ static void handle(struct http_request *req, void *ctx)
     }
 }
 
-static size_t body_limit(void *ctx, enum http_verb verb, const char *path, size_t path_len)
+static void admit(const struct http_request *req, void *ctx, struct http_verdict *verdict)
 {
-    (void)ctx;
-    (void)verb;
-    return path_len == 6 && memcmp(path, "/small", 6) == 0 ? 10 : 4 * 1024 * 1024;
+    struct net_rig *rig = ctx;
+    rig->asked++;
+    verdict->body_max = path_is(req, "/small") ? 10 : 4 * 1024 * 1024;
+    if (!path_is(req, "/closed"))
+        return;
+    verdict->status = 401;
+    verdict->headers = "WWW-Authenticate: Bearer\r\n";
+    buf_puts(&verdict->body, "closed");
 }
 
 static void problem(void *ctx, enum status status, const char *detail, struct buf *body)
@@ -83,7 +88,7 @@ static void problem(void *ctx, enum status status, const char *detail, struct bu
 
 struct http_hooks net_rig_hooks(struct net_rig *rig)
 {
-    return (struct http_hooks){handle, body_limit, problem, rig};
+    return (struct http_hooks){handle, admit, problem, rig};
 }
 
 struct net_rig *net_rig_new(const struct http_limits *limits)
@@ -126,12 +131,20 @@ void net_rig_free(struct net_rig *rig)
     free(rig);
 }
 
-struct client client_open(struct net_rig *rig)
+struct client client_open_from(struct net_rig *rig, const char *address)
 {
     struct client c = {.rig = rig, .fd = socket(AF_INET, SOCK_STREAM, 0)};
+    struct sockaddr_in from = {.sin_family = AF_INET};
     assert_true(c.fd >= 0);
+    assert_int_equal(inet_pton(AF_INET, address, &from.sin_addr), 1);
+    assert_int_equal(bind(c.fd, (struct sockaddr *)&from, sizeof(from)), 0);
     assert_int_equal(connect(c.fd, (struct sockaddr *)&rig->addr, sizeof(rig->addr)), 0);
     return c;
+}
+
+struct client client_open(struct net_rig *rig)
+{
+    return client_open_from(rig, "127.0.0.1");
 }
 
 void client_close(struct client *c)

@@ -16,7 +16,7 @@
 #include <netinet/in.h>
 #include <uv.h>
 
-#define PATIENCE_MS 5000
+#define PATIENCE_MS 120000 /* only a test that fails waits for so long */
 #define PAGE_SIZE   (100 * 1024)
 #define BIG_SIZE    (8 * 1024 * 1024)
 #define KEPT_MAX    128
@@ -25,13 +25,14 @@
 
 /* A server whose handler does as the path says: /now echoes at once, /later keeps the request for
  * the test to answer, /wait too and wants to know of a hang-up, /none answers 204, /page 100 KiB,
- * /big 8 MiB. */
+ * /big 8 MiB. /closed is not admitted. */
 struct net_rig {
     uv_loop_t loop;
     struct http_server *server;
     struct sockaddr_in addr;
     struct http_request *kept[KEPT_MAX];
     int kept_count;
+    int asked;
     int handled;
     int hangups;
     bool answer_in_hangup;
@@ -56,6 +57,7 @@ void note_drained(struct http_server *server, void *rig); /* for http_server_dra
 
 /* A client on a connection of its own. */
 struct client client_open(struct net_rig *rig);
+struct client client_open_from(struct net_rig *rig, const char *address);
 void client_close(struct client *c);
 void put_bytes(struct client *c, const char *data, size_t len);
 void say(struct client *c, const char *text);

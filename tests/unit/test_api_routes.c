@@ -58,7 +58,7 @@ static void unknown_paths_and_methods_are_told_apart(void **state)
     assert_true(match.known);
     assert_string_equal(match.allow, "POST, GET");
     assert_string_equal(found(VERB_OTHER, "/v1/queues/q"), "");
-    assert_string_equal(match.allow, "PUT, GET, HEAD, DELETE");
+    assert_string_equal(match.allow, "PUT, PATCH, GET, HEAD, DELETE");
     assert_string_equal(found(VERB_GET, "/v1/queues/q/messages/claim"), "");
     assert_string_equal(match.allow, "POST");
     assert_string_equal(found(VERB_HEAD, "/v1/queues/q/messages"), "");
@@ -85,6 +85,7 @@ static void the_table_keeps_a_path_together_and_literals_first(void **state)
 }
 
 #define HASH_OF_SECRET "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+#define HASH_OF_OTHER  "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa"
 
 static struct http_slice slice(const char *text)
 {
@@ -94,7 +95,7 @@ static struct http_slice slice(const char *text)
 static void tokens_have_roles_and_queues(void **state)
 {
     static const char file[] = "# who may do what\n\n"
-                               "shop " HASH_OF_SECRET " produce,read shop-\r\n"
+                               "shop " HASH_OF_OTHER " produce,read shop-\r\n"
                                "root " HASH_OF_SECRET " admin";
     struct auth_table table;
     struct buf error = {0};
@@ -118,6 +119,38 @@ static void tokens_have_roles_and_queues(void **state)
     buf_fini(&error);
 }
 
+static void tokens_are_exchanged_and_keep_their_account(void **state)
+{
+    static const char before[] = "same " HASH_OF_SECRET " read\nother " HASH_OF_OTHER " read\n"
+                                 "gone - admin\n";
+    static const char after[] = "other " HASH_OF_OTHER " admin\nsame " HASH_OF_SECRET " read\n";
+    struct auth_table table;
+    struct auth_version *held = NULL, *fresh = NULL;
+    struct buf error = {0};
+    (void)state;
+    assert_true(auth_parse(before, strlen(before), 10, &table, &error));
+    struct auth *auth = auth_new(&table);
+    auth_refresh(auth, &held);
+    const struct auth_token *gone = auth_find_name(&held->table, slice("gone"));
+    const struct rate *same = auth_find_name(&held->table, slice("same"))->rate;
+    const struct rate *other = auth_find_name(&held->table, slice("other"))->rate;
+    assert_null(auth_find_name(&held->table, slice("gon")));
+    assert_true(auth_parse(after, strlen(after), 10, &table, &error));
+    auth_replace(auth, &table);
+    auth_refresh(auth, &fresh);
+    assert_ptr_not_equal(fresh, held);
+    assert_null(auth_find_name(&fresh->table, slice("gone")));
+    assert_ptr_equal(auth_find_name(&fresh->table, slice("same"))->rate, same);
+    assert_ptr_not_equal(auth_find_name(&fresh->table, slice("other"))->rate, other);
+    /* Who holds the old version still has all of it. */
+    assert_string_equal(gone->name, "gone");
+    assert_true(auth_allows(gone, ROLE_ADMIN, NULL));
+    auth_release(held);
+    auth_release(fresh);
+    auth_free(auth);
+    buf_fini(&error);
+}
+
 static void a_wrong_tokens_file_is_refused_with_its_line(void **state)
 {
     static const char *const bad[] = {"a\n",
@@ -126,13 +159,14 @@ static void a_wrong_tokens_file_is_refused_with_its_line(void **state)
                                       "a " HASH_OF_SECRET "\n",
                                       "a " HASH_OF_SECRET " read p extra\n",
                                       "a " HASH_OF_SECRET " read m\xc3\xbc\n",
-                                      "a " HASH_OF_SECRET " read\na " HASH_OF_SECRET " admin\n"};
+                                      "a " HASH_OF_SECRET " read\na " HASH_OF_OTHER " admin\n",
+                                      "a " HASH_OF_SECRET " read\nb " HASH_OF_SECRET " admin\n"};
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct auth_table table;
         struct buf error = {0};
         assert_false(auth_parse(bad[i], strlen(bad[i]), 0, &table, &error));
-        assert_non_null(strstr(buf_cstr(&error), i == 2 || i == 6 ? "line 2" : "line 1"));
+        assert_non_null(strstr(buf_cstr(&error), i == 2 || i >= 6 ? "line 2" : "line 1"));
         buf_fini(&error);
     }
 }
@@ -162,6 +196,7 @@ int main(void)
         cmocka_unit_test(unknown_paths_and_methods_are_told_apart),
         cmocka_unit_test(the_table_keeps_a_path_together_and_literals_first),
         cmocka_unit_test(tokens_have_roles_and_queues),
+        cmocka_unit_test(tokens_are_exchanged_and_keep_their_account),
         cmocka_unit_test(a_wrong_tokens_file_is_refused_with_its_line),
         cmocka_unit_test(a_rate_allows_its_burst_and_then_its_pace),
     };

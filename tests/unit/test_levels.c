@@ -66,8 +66,11 @@ static void profiles_start_with_the_defaults_of_the_api(void **state)
     for (const char *const *name = levels_profile_names(); *name; name++, count++) {
         struct queue_config c = profile(*name);
         assert_string_equal(c.profile, *name);
-        assert_int_equal(c.max_attempts, 3);
-        assert_int_equal(c.backoff, BACKOFF_NONE);
+        assert_int_equal(c.max_attempts, 5);
+        assert_int_equal(c.backoff, BACKOFF_EXPONENTIAL);
+        assert_int_equal(c.backoff_base_ms, 1000);
+        assert_int_equal(c.backoff_max_ms, 300000);
+        assert_true(c.backoff_jitter == 0.1);
         assert_int_equal(c.ttl_ms, 0);
         assert_int_equal(c.expired, EXPIRED_DROP);
         assert_int_equal(c.dedup_window_ms, 300000);
@@ -188,6 +191,7 @@ static void backoff_is_none_fixed_or_doubling(void **state)
 {
     (void)state;
     struct queue_config c = profile("levels");
+    c.backoff = BACKOFF_NONE;
     c.backoff_base_ms = 1000;
     c.backoff_max_ms = 60000;
     c.backoff_jitter = 0;

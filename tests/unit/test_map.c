@@ -133,6 +133,34 @@ static void map_wraps_around(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* The order in which a map goes through its values shows where they are. */
+static void places_under(uint8_t first_byte, const char *names[], size_t count, void **order)
+{
+    uint8_t key[MAP_KEY_BYTES] = {first_byte};
+    struct map placed = {0};
+    map_key(key);
+    for (size_t i = 0; i < count; i++)
+        map_put(&placed, names[i], strlen(names[i]), (void *)names[i]);
+    size_t n = 0;
+    for (size_t at = 0; (order[n] = map_each(&placed, &at));)
+        n++;
+    assert_int_equal(n, count);
+    map_fini(&placed);
+    map_key((uint8_t[MAP_KEY_BYTES]){0});
+}
+
+static void map_has_places_that_only_who_knows_the_key_can_tell(void **state)
+{
+    (void)state;
+    static const char *names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    void *one[11], *same[11], *other[11];
+    places_under(1, names, 10, one);
+    places_under(1, names, 10, same);
+    places_under(2, names, 10, other);
+    assert_memory_equal(one, same, sizeof(one));
+    assert_memory_not_equal(one, other, sizeof(one));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +169,7 @@ int main(void)
         TEST(map_takes_bytes_of_any_value),
         TEST(map_finds_the_rest_after_removals),
         TEST(map_wraps_around),
+        TEST(map_has_places_that_only_who_knows_the_key_can_tell),
     };
     return cmocka_run_group_tests_name("map", tests, NULL, NULL);
 }

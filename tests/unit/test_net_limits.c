@@ -1,6 +1,8 @@
 /* net: everything has a limit: sizes, times, buffers, connections. */
 #include "unit/net_rig.h"
 
+#include "net/budget.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -47,6 +49,7 @@ static struct http_limits short_times(void)
 {
     struct http_limits limits = http_limits_default();
     limits.head_ms = 300;
+    limits.body_ms = 300;
     limits.idle_ms = 300;
     limits.write_ms = 300;
     limits.body_rate = 1000;
@@ -87,12 +90,32 @@ static void slow_heads_and_bodies_are_timed_out(void **state)
     net_rig_free(rig);
 }
 
-/* 100 bytes every 50 ms are twice the rate that is asked for. */
+/* What came before does not pay for silence: a large body that stops is a stall. */
+static void a_body_that_came_fast_and_then_stops_is_timed_out(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_times();
+    limits.idle_ms = 60000;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client c = client_open(rig);
+    say(&c, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n");
+    char *body = calloc(1, 3900000);
+    put_bytes(&c, body, 3900000);
+    free(body);
+    expect_end(&c);
+    expect(&c, "408 ");
+    assert_int_equal(http_server_counters(rig->server).timeouts_body, 1);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+/* 100 bytes every 50 ms are twenty times the rate that is asked for. */
 static void steady_body_may_take_its_time(void **state)
 {
     (void)state;
     struct http_limits limits = short_times();
     limits.idle_ms = 60000;
+    limits.body_rate = 100;
     struct net_rig *rig = net_rig_new(&limits);
     struct client c = client_open(rig);
     say(&c, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n");
@@ -177,7 +200,7 @@ static void large_bodies_give_way_when_buffers_are_short(void **state)
     limits.buffers_max = 500000;
     struct net_rig *rig = net_rig_new(&limits);
     struct client c = client_open(rig);
-    say(&c, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    say(&c, "POST /now HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n");
     char *body = calloc(1, 800000);
     put_bytes(&c, body, 800000);
     free(body);
@@ -186,10 +209,175 @@ static void large_bodies_give_way_when_buffers_are_short(void **state)
     struct client d = client_open(rig);
     say(&d, GET("/now"));
     expect(&d, "HTTP/1.1 201");
-    turns(&d, 5);
+    uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
+    while (http_server_counters(rig->server).buffer_bytes > 0 && uv_hrtime() < end)
+        turn(&d);
     assert_int_equal(http_server_counters(rig->server).buffer_bytes, 0);
     client_close(&c);
     client_close(&d);
+    net_rig_free(rig);
+}
+
+/* What it announces is looked at before it is read. */
+static void a_body_without_room_is_refused_by_its_head(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.buffers_max = 500000;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client c = client_open(rig);
+    say(&c, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    expect_end(&c);
+    expect(&c, "HTTP/1.1 503");
+    expect(&c, "problem overloaded");
+    assert_int_equal(http_server_counters(rig->server).buffer_bytes, 0);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+/* The budget is its own after the test: nothing is counted that is not there. */
+static uint64_t held(struct budget *budget)
+{
+    return budget_counters(budget).budget_bytes;
+}
+
+static void expect_held(struct client *c, struct budget *budget, uint64_t least, uint64_t most)
+{
+    uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
+    while ((held(budget) < least || held(budget) > most) && uv_hrtime() < end)
+        turn(c);
+    assert_in_range(held(budget), least, most);
+}
+
+static struct budget *budget_of(uint64_t bytes, uint64_t waiting, uint64_t connections)
+{
+    struct budget_limits limits = {.max = {bytes, waiting}, .connections_max = connections};
+    return budget_new(&limits);
+}
+
+static void everything_that_is_held_for_a_client_is_counted(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.budget = budget_of(100 << 20, 10, 0);
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client part = client_open(rig);
+    char *body = calloc(1, 1000000);
+    say(&part, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 1000001\r\n\r\n");
+    put_bytes(&part, body, 1000000);
+    expect_held(&part, limits.budget, 1000000, 3000000);
+    client_close(&part);
+    expect_held(&part, limits.budget, 0, 0);
+
+    struct client kept = client_open(rig); /* its body is with the handler */
+    say(&kept, "POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    put_bytes(&kept, body, 1000000);
+    free(body);
+    expect_kept(&kept, 1);
+    expect_held(&kept, limits.budget, 1000000, 1100000);
+    client_close(&kept); /* which is still busy with it when the client has gone */
+    turns(&kept, 600);
+    expect_held(&kept, limits.budget, 1000000, 1100000);
+    kept_answer(rig, 0, "done");
+    expect_held(&kept, limits.budget, 0, 0);
+
+    struct client deaf = client_open(rig);
+    assert_true(send(deaf.fd, GET("/big"), strlen(GET("/big")), 0) > 0);
+    while (held(limits.budget) == 0)
+        uv_run(&rig->loop, UV_RUN_ONCE);
+    assert_in_range(held(limits.budget), BIG_SIZE / 2, 3 * BIG_SIZE);
+    client_close(&deaf);
+    expect_held(&deaf, limits.budget, 0, 0);
+    net_rig_free(rig);
+    budget_free(limits.budget);
+}
+
+/* Five deaf clients of one address hold what it may; a client from another address wants some. */
+static void an_address_above_its_share_gives_way_to_another(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.budget = budget_of(6 * BIG_SIZE, 10, 0);
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client deaf[5];
+    for (int i = 0; i < 5; i++) {
+        deaf[i] = client_open_from(rig, "127.0.0.2");
+        assert_true(send(deaf[i].fd, GET("/big"), strlen(GET("/big")), 0) > 0);
+    }
+    while (http_server_counters(rig->server).requests < 5)
+        uv_run(&rig->loop, UV_RUN_ONCE);
+    struct client other = client_open(rig);
+    assert_true(send(other.fd, GET("/big"), strlen(GET("/big")), 0) > 0);
+    while (budget_counters(limits.budget).shed_connections == 0)
+        uv_run(&rig->loop, UV_RUN_ONCE);
+    assert_in_range(held(limits.budget), 0, 6 * BIG_SIZE);
+    uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
+    while (other.got.len < BIG_SIZE && !other.ended && uv_hrtime() < end)
+        turn(&other);
+    assert_true(other.got.len > BIG_SIZE);
+    for (int i = 0; i < 5; i++)
+        client_close(&deaf[i]);
+    client_close(&other);
+    net_rig_free(rig);
+    budget_free(limits.budget);
+}
+
+/* More than is left, and less than its share: it is not refused while others can give way. */
+static void a_body_within_the_share_waits_for_those_who_give_way(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.budget = budget_of(6000000, 10, 0);
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client hogs[5];
+    char *body = calloc(1, 2500000);
+    for (int i = 0; i < 5; i++) {
+        hogs[i] = client_open_from(rig, "127.0.0.2");
+        say(&hogs[i], "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+        put_bytes(&hogs[i], body, 900000);
+    }
+    assert_in_range(held(limits.budget), 4000000, 6000000);
+    struct client other = client_open(rig);
+    say(&other, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 2500000\r\n\r\n");
+    put_bytes(&other, body, 2500000);
+    free(body);
+    expect(&other, "HTTP/1.1 201");
+    assert_true(budget_counters(limits.budget).shed_connections > 0);
+    expect_end(&hogs[0]);
+    expect(&hogs[0], "problem overloaded");
+    for (int i = 0; i < 5; i++)
+        client_close(&hogs[i]);
+    client_close(&other);
+    net_rig_free(rig);
+    budget_free(limits.budget);
+}
+
+static void connections_of_one_address_have_a_limit(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.address_max = 2;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client a = client_open(rig);
+    struct client b = client_open(rig);
+    struct client c = client_open(rig);
+    struct client other = client_open_from(rig, "127.0.0.2");
+    say(&a, GET("/now"));
+    say(&b, GET("/now"));
+    say(&other, GET("/now"));
+    expect(&other, "HTTP/1.1 201");
+    expect_end(&c);
+    expect(&c, "HTTP/1.1 503");
+    expect(&c, "Your address has as many connections");
+    client_close(&a);
+    turns(&b, 5);
+    struct client d = client_open(rig);
+    say(&d, GET("/now"));
+    expect(&d, "HTTP/1.1 201");
+    client_close(&b);
+    client_close(&c);
+    client_close(&d);
+    client_close(&other);
     net_rig_free(rig);
 }
 
@@ -222,17 +410,81 @@ static void connections_past_the_limit_are_told_so(void **state)
     net_rig_free(rig);
 }
 
+static void an_idle_connection_gives_way_to_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.connections_max = 4;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client crowd[4];
+    for (int i = 0; i < 4; i++) {
+        crowd[i] = client_open_from(rig, "127.0.0.2");
+        say(&crowd[i], GET("/now"));
+        expect(&crowd[i], "HTTP/1.1 201");
+    }
+    struct client same = client_open_from(rig, "127.0.0.2");
+    expect_end(&same);
+    expect(&same, "HTTP/1.1 503");
+    struct client other = client_open(rig);
+    say(&other, GET("/now"));
+    expect(&other, "HTTP/1.1 201");
+    expect_end(&crowd[0]);
+    turns(&crowd[1], 5);
+    assert_false(crowd[1].ended);
+    for (int i = 0; i < 4; i++)
+        client_close(&crowd[i]);
+    client_close(&same);
+    client_close(&other);
+    net_rig_free(rig);
+}
+
+/* Who begins a request and does not go on would have ten seconds, and could come again. */
+static void a_head_that_does_not_come_gives_way_to_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.connections_max = 4;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client crowd[4];
+    for (int i = 0; i < 4; i++) {
+        crowd[i] = client_open_from(rig, "127.0.0.2");
+        if (i == 0) /* this one is owed an answer */
+            say(&crowd[i], GET("/later"));
+        say(&crowd[i], "GET /");
+    }
+    while (http_server_counters(rig->server).bytes_in < strlen(GET("/later")) + 4 * 5)
+        turn(&crowd[0]);
+    struct client other = client_open(rig);
+    say(&other, GET("/now"));
+    expect(&other, "HTTP/1.1 201");
+    expect_end(&crowd[1]);
+    kept_answer(rig, 0, "still there");
+    expect(&crowd[0], "still there");
+    for (int i = 0; i < 4; i++)
+        client_close(&crowd[i]);
+    client_close(&other);
+    net_rig_free(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bodies_past_the_limit_are_refused_early),
         cmocka_unit_test(refused_sender_can_still_read_why),
         cmocka_unit_test(slow_heads_and_bodies_are_timed_out),
+        cmocka_unit_test(a_body_that_came_fast_and_then_stops_is_timed_out),
         cmocka_unit_test(steady_body_may_take_its_time),
         cmocka_unit_test(idle_connections_end_and_waiting_ones_do_not),
         cmocka_unit_test(slow_reader_gets_everything_and_a_stalled_one_is_cut_off),
         cmocka_unit_test(unsent_output_has_a_limit),
         cmocka_unit_test(large_bodies_give_way_when_buffers_are_short),
+        cmocka_unit_test(a_body_without_room_is_refused_by_its_head),
+        cmocka_unit_test(everything_that_is_held_for_a_client_is_counted),
+        cmocka_unit_test(an_address_above_its_share_gives_way_to_another),
+        cmocka_unit_test(a_body_within_the_share_waits_for_those_who_give_way),
+        cmocka_unit_test(connections_of_one_address_have_a_limit),
+        cmocka_unit_test(an_idle_connection_gives_way_to_another_address),
+        cmocka_unit_test(a_head_that_does_not_come_gives_way_to_another_address),
         cmocka_unit_test(connections_past_the_limit_are_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,87 @@ static void continue_is_said_when_the_body_is_welcome(void **state)
     net_rig_free(rig);
 }
 
+/* The strongest form of "before the body": none of it is sent. */
+static void refusal_does_not_wait_for_the_body(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {
+        "POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n",
+        "POST /closed HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    };
+    struct net_rig *rig = net_rig_new(NULL);
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        struct client c = client_open(rig);
+        say(&c, heads[i]);
+        expect(&c, "HTTP/1.1 401 Unauthorized\r\n");
+        expect(&c, "WWW-Authenticate: Bearer\r\n");
+        expect(&c, "Connection: close\r\n");
+        expect(&c, "closed");
+        expect_times(&c, "100 Continue", 0);
+        expect_end(&c);
+        client_close(&c);
+    }
+    assert_int_equal(rig->asked, 3);
+    assert_int_equal(rig->handled, 0);
+    net_rig_free(rig);
+}
+
+static void refusal_of_a_small_body_keeps_the_connection(void **state)
+{
+    (void)state;
+    static const char text[] =
+        GET("/closed") "POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n"
+                       "GET /now?inside HTTP/1.1\r\nHost: a\r\n\r\nzzz" GET("/now?after");
+    struct net_rig *rig = net_rig_new(NULL);
+    struct client c = client_open(rig);
+    for (size_t cut = 1; cut + 1 < sizeof(text); cut++) {
+        buf_clear(&c.got);
+        put_bytes(&c, text, cut);
+        turn(&c);
+        put_bytes(&c, text + cut, sizeof(text) - 1 - cut);
+        expect(&c, "query=after");
+        expect_times(&c, "HTTP/1.1 401", 2);
+        expect_times(&c, "query=inside", 0);
+        expect_times(&c, "Connection:", 0);
+    }
+    assert_false(c.ended);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+static void refusal_takes_its_turn(void **state)
+{
+    (void)state;
+    struct net_rig *rig = net_rig_new(NULL);
+    struct client c = client_open(rig);
+    say(&c, GET("/later") GET("/closed"));
+    expect_kept(&c, 1);
+    expect_times(&c, "HTTP/1.1 401", 0);
+    kept_answer(rig, 0, "first");
+    expect(&c, "closed");
+    assert_true(strstr(buf_cstr(&c.got), "first") < strstr(buf_cstr(&c.got), "HTTP/1.1 401"));
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+static void every_request_is_asked_about_once(void **state)
+{
+    (void)state;
+    struct net_rig *rig = net_rig_new(NULL);
+    struct client c = client_open(rig);
+    static const char text[] =
+        "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello" GET("/now");
+    for (size_t i = 0; i + 1 < sizeof(text); i++) {
+        put_bytes(&c, text + i, 1);
+        turn(&c);
+    }
+    expect_times(&c, "HTTP/1.1 201", 2);
+    assert_int_equal(rig->asked, 2);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
 static void head_gets_the_length_without_the_body(void **state)
 {
     (void)state;
@@ -150,6 +231,10 @@ int main(void)
         cmocka_unit_test(stream_means_the_same_wherever_it_is_cut),
         cmocka_unit_test(large_bodies_arrive_whole),
         cmocka_unit_test(continue_is_said_when_the_body_is_welcome),
+        cmocka_unit_test(refusal_does_not_wait_for_the_body),
+        cmocka_unit_test(refusal_of_a_small_body_keeps_the_connection),
+        cmocka_unit_test(refusal_takes_its_turn),
+        cmocka_unit_test(every_request_is_asked_about_once),
         cmocka_unit_test(head_gets_the_length_without_the_body),
         cmocka_unit_test(request_id_is_the_clients_when_it_is_plain),
     };

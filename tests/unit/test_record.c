@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +185,7 @@ static void a_state_of_format_1_is_read_and_has_no_escalation(void **state)
 static void a_dead_letter_of_format_1_is_read(void **state)
 {
     (void)state;
-    int64_t until_ms, peeked_ms;
+    int64_t until_ms, died_ms;
     be(1, 1);
     be(1750000099000, 8);
     state_1(MESSAGE_DEAD);
@@ -193,8 +194,8 @@ static void a_dead_letter_of_format_1_is_read(void **state)
     assert_state(m, MESSAGE_DEAD);
     assert_int_equal(until_ms, 1750000099000);
     assert_memory_equal(m->body, "bodymmkey", 9);
-    assert_true(record_whole_until(old.data, old.len, &peeked_ms));
-    assert_int_equal(peeked_ms, until_ms);
+    assert_true(record_whole_died(old.data, old.len, &died_ms));
+    assert_int_equal(died_ms, m->delivery->died_ms);
     message_free(m);
     assert_only_whole(reads_whole, &old);
 }
@@ -376,7 +377,26 @@ static void a_queue_comes_back_as_it_was(void **state)
     }
     assert_int_equal(back.pause_count, 3);
     assert_memory_equal(back.pauses, c.pauses, 3 * sizeof(c.pauses[0]));
+    assert_int_equal(back.history_since_ms, 0);
     assert_only_whole(reads_queue, &out);
+}
+
+/* The field came later: a record without it is one of a queue that has forgotten nothing. */
+static void a_queue_comes_back_with_what_it_has_forgotten(void **state)
+{
+    (void)state;
+    struct queue_config c = busy_config(), back;
+    char name[QUEUE_NAME_MAX + 1];
+    c.history_since_ms = 1750000000000;
+    record_put_queue(&out, "q", &c);
+    assert_true(record_get_queue(out.data, out.len, name, &back));
+    assert_int_equal(back.history_since_ms, 1750000000000);
+    assert_false(reads_queue(out.data, out.len - 1));
+    assert_true(reads_queue(out.data, out.len - 8));
+    c.history_since_ms = TIME_MS_MAX + 1;
+    buf_clear(&out);
+    record_put_queue(&out, "q", &c);
+    assert_false(reads_queue(out.data, out.len));
 }
 
 static void assert_refused(const struct queue_config *c)
@@ -448,8 +468,11 @@ static void counters_come_back_as_they_were(void **state)
     c.totals.late = 12;
     c.totals.escalated = 13;
     c.lanes[15] = (struct record_lane){1, 2, 3, -4, -5, 6};
+    peaks_see(&c.peaks, 1000, 1);
+    peaks_see(&c.peaks, -7, 4);
     record_put_counters(&out, &c);
     assert_true(record_get_counters(out.data, out.len, &back));
+    assert_memory_equal(&back.peaks, &c.peaks, sizeof(c.peaks));
     assert_memory_equal(&back.totals, &c.totals, sizeof(c.totals));
     assert_memory_equal(&back.lanes, &c.lanes, sizeof(c.lanes));
 }
@@ -472,6 +495,89 @@ static void a_dedup_key_of_format_1_is_read(void **state)
     assert_int_equal(hit.id.seq, 99);
 }
 
+/* Schedules */
+
+static struct schedule nightly(char *body)
+{
+    return (struct schedule){
+        .name = "nightly",
+        .rule = {.cron = "0 3 * * MON-FRI", .time_zone = "Europe/Berlin"},
+        .missed = MISSED_ALL,
+        .paused = true,
+        .grace_ms = 1500,
+        .draft = {.body = body,
+                  .payload_len = 5,
+                  .metadata_len = 7,
+                  .dedup_len = 3,
+                  .kind = PAYLOAD_BYTES,
+                  .priority = {.kind = PRIORITY_NAME, .name = "high"},
+                  .ready_ms = READY_NOW,
+                  .delay_ms = 1200,
+                  .ttl_ms = TTL_DEFAULT},
+        .timing = {.next_ms = SCHEDULE_NEVER, .last_ms = -7, .count = 9, .made_up = 4},
+    };
+}
+
+static bool reads_schedule(const char *data, size_t len)
+{
+    struct schedule s;
+    bool reads = record_get_schedule(data, len, &s);
+    if (reads)
+        schedule_fini(&s);
+    return reads;
+}
+
+static void a_schedule_comes_back_as_it_was(void **state)
+{
+    (void)state;
+    char body[] = "hello{\"a\":1}key";
+    struct schedule s = nightly(body), back;
+    struct buf bytes = {0};
+    record_put_schedule(&bytes, &s);
+    assert_true(record_get_schedule(bytes.data, bytes.len, &back));
+    assert_string_equal(back.name, s.name);
+    assert_string_equal(back.rule.cron, s.rule.cron);
+    assert_string_equal(back.rule.time_zone, s.rule.time_zone);
+    assert_memory_equal(&back.timing, &s.timing, sizeof(s.timing));
+    assert_memory_equal(back.draft.body, body, 15);
+    assert_int_equal(back.draft.ready_ms, READY_NOW);
+    struct buf again = {0};
+    record_put_schedule(&again, &back);
+    assert_int_equal(again.len, bytes.len);
+    assert_memory_equal(again.data, bytes.data, bytes.len);
+    schedule_fini(&back);
+    assert_only_whole(reads_schedule, &bytes);
+    buf_fini(&again);
+    buf_fini(&bytes);
+}
+
+static void a_schedule_that_could_not_have_been_written_is_damage(void **state)
+{
+    (void)state;
+    char body[] = "hello{\"a\":1}key";
+    for (int i = 0; i < 7; i++) {
+        struct schedule s = nightly(body);
+        struct buf bytes = {0};
+        if (i == 0)
+            snprintf(s.rule.cron, sizeof(s.rule.cron), "0 0 31 2 *");
+        else if (i == 1)
+            s.rule.every_s = 5; /* and a cron line */
+        else if (i == 2)
+            s.missed = MISSED_COUNT;
+        else if (i == 3)
+            s.name[0] = '\0';
+        else if (i == 4)
+            s.draft.kind = PAYLOAD_BYTES + 1;
+        else if (i == 5)
+            s.timing.next_ms = SCHEDULE_NEVER + 1;
+        else
+            s.draft.delay_ms = -1;
+        record_put_schedule(&bytes, &s);
+        assert_false(reads_schedule(bytes.data, bytes.len));
+        buf_fini(&bytes);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, teardown)
 
 int main(void)
@@ -486,10 +592,13 @@ int main(void)
         TEST(a_format_from_the_future_is_refused),
         TEST(a_queue_of_format_1_is_read_with_nothing_that_came_later),
         TEST(a_queue_comes_back_as_it_was),
+        TEST(a_queue_comes_back_with_what_it_has_forgotten),
         TEST(a_queue_that_could_not_have_been_written_is_damage),
         TEST(counters_of_format_1_are_read_and_the_new_totals_start_at_nothing),
         TEST(counters_come_back_as_they_were),
         TEST(a_dedup_key_of_format_1_is_read),
+        TEST(a_schedule_comes_back_as_it_was),
+        TEST(a_schedule_that_could_not_have_been_written_is_damage),
     };
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* The store as a crash leaves it: a child writes and kills itself, the parent opens. */
+#include "base/clock.h"
 #include "engine/local/store.h"
+#include "engine/local/store_impl.h"
 #include "folder.h"
 
-#include <rocksdb/c.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -263,6 +264,61 @@ static void store_takes_over_a_directory_of_format_one(void **state)
         assert_true(has(STORE_HOT, n) && has(STORE_COLD, n));
 }
 
+/* A message that was done so long ago, as a queue's history has it. */
+static void put_done(struct store_batch *b, uint32_t queue, uint64_t seq, int64_t ago_ms)
+{
+    struct buf value = {0};
+    struct key k;
+    struct message *m = message_new(seq);
+    int64_t done_ms = clock_now().wall_ms - ago_ms;
+    m->state = MESSAGE_DONE;
+    message_delivery(m)->died_ms = done_ms;
+    record_put_whole(&value, m, 1, done_ms + 1000);
+    key_seq(&k, KEY_HISTORY, queue, seq);
+    store_put(store, b, STORE_COLD, &k, &value);
+    message_free(m);
+    buf_fini(&value);
+}
+
+static void compact(void)
+{
+    assert_int_equal(store_flush(store, STORE_COLD, true, &error), STATUS_OK);
+    rocksdb_compact_range_cf(store->db, store->families[STORE_COLD], NULL, 0, NULL, 0);
+}
+
+static bool has_done(uint32_t queue, uint64_t seq)
+{
+    struct buf value = {0};
+    struct key k;
+    bool damaged = false;
+    key_seq(&k, KEY_HISTORY, queue, seq);
+    bool found = store_get(store, STORE_COLD, &k, &value, &damaged);
+    assert_false(damaged);
+    buf_fini(&value);
+    return found;
+}
+
+/* Their queue may have been told to keep them for longer since they were written. */
+static void store_drops_done_messages_by_what_their_queue_keeps_now(void **state)
+{
+    (void)state;
+    const int64_t hour_ms = 3600 * 1000;
+    assert_int_equal(open_store(), STATUS_OK);
+    struct store_batch *b = store_batch_new();
+    for (uint32_t queue = 1; queue <= 3; queue++) {
+        put_done(b, queue, 1, hour_ms);
+        put_done(b, queue, 2, 2 * hour_ms);
+    }
+    assert_true(commit(b, true));
+    store_batch_free(b);
+    store_keeps(store, 1, hour_ms + hour_ms / 2); /* and nothing is known of the second queue */
+    store_keeps(store, 3, 0);
+    compact();
+    assert_true(has_done(1, 1) && !has_done(1, 2));
+    assert_true(has_done(2, 1) && has_done(2, 2));
+    assert_false(has_done(3, 1) || has_done(3, 2));
+}
+
 static int work_and_die(const char *work, const char *where)
 {
     snprintf(dir, sizeof(dir), "%s", where);
@@ -286,6 +342,8 @@ int main(int argc, char **argv)
                                         teardown),
         cmocka_unit_test_setup_teardown(store_takes_over_a_directory_of_format_one, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(store_drops_done_messages_by_what_their_queue_keeps_now,
+                                        setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

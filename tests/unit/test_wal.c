@@ -1,195 +1,14 @@
-#include "base/mem.h"
-#include "engine/local/frame.h"
-#include "engine/local/wal.h"
-#include "folder.h"
+#include "unit/wal_rig.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define BLOCK   4096
-#define SEGMENT (16 * BLOCK)
-
-static char dir[FOLDER_PATH_MAX];
-static struct wal *wal;
-static struct buf error;
-
-/* What a log gave back: the records' own numbers. */
-static struct {
-    uint32_t *numbers;
-    size_t count, cap;
-    bool wrong; /* a record that nobody wrote */
-} seen;
-
-static int setup(void **state)
-{
-    (void)state;
-    folder_make(dir);
-    return 0;
-}
-
-static void shut(void)
-{
-    wal_close(wal);
-    wal = NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    shut();
-    buf_fini(&error);
-    free(seen.numbers);
-    memset(&seen, 0, sizeof(seen));
-    folder_remove(dir);
-    return 0;
-}
-
-static void start_over(void)
-{
-    teardown(NULL);
-    setup(NULL);
-}
-
-/* A record's bytes follow from its number and length, so that any other bytes show. */
-static void make_record(struct buf *out, uint32_t number, size_t len)
-{
-    buf_clear(out);
-    buf_put(out, &number, sizeof(number));
-    for (size_t i = sizeof(number); i < len; i++)
-        buf_putc(out, (char)(number * 31 + i * 7));
-}
-
-static enum status on_record(void *ctx, uint64_t seq, const char *data, size_t len,
-                             struct buf *failure)
-{
-    (void)ctx, (void)seq, (void)failure;
-    uint32_t number;
-    assert_true(len >= sizeof(number));
-    memcpy(&number, data, sizeof(number));
-    struct buf expected = {0};
-    make_record(&expected, number, len);
-    seen.wrong = seen.wrong || memcmp(expected.data, data, len) != 0;
-    buf_fini(&expected);
-    if (seen.count == seen.cap) {
-        seen.cap = seen.cap ? seen.cap * 2 : 64;
-        seen.numbers = mem_realloc(seen.numbers, seen.cap * sizeof(*seen.numbers));
-    }
-    seen.numbers[seen.count++] = number;
-    return STATUS_OK;
-}
-
-/* As after a crash: what the disk has is all there is. */
-static enum status reopen(void)
-{
-    shut();
-    buf_clear(&error);
-    seen.count = 0;
-    struct wal_options options = {.dir = dir, .segment_bytes = SEGMENT, .direct = true};
-    enum status status = wal_open(&options, &wal, &error);
-    if (!status)
-        assert_int_equal(wal_replay(wal, on_record, NULL, &error), STATUS_OK);
-    assert_false(seen.wrong);
-    return status;
-}
-
-static void start(uint64_t floor)
-{
-    assert_int_equal(wal_start(wal, floor, &error), STATUS_OK);
-}
-
-static void append(uint32_t number, size_t len)
-{
-    struct buf record = {0};
-    make_record(&record, number, len);
-    struct wal_part parts[] = {{record.data, 3}, {record.data + 3, len - 3}};
-    assert_int_equal(wal_append(wal, parts, 2, &error), STATUS_OK);
-    buf_fini(&record);
-}
-
-static void put(uint32_t number, size_t len)
-{
-    append(number, len);
-    assert_int_equal(wal_sync(wal, &error), STATUS_OK);
-    assert_int_equal(wal_synced(wal), wal_end(wal));
-}
-
-static void assert_seen(uint32_t from, uint32_t to)
-{
-    assert_int_equal(seen.count, to - from + 1);
-    for (uint32_t i = 0; i < seen.count; i++)
-        assert_int_equal(seen.numbers[i], from + i);
-}
-
-static void assert_reopens_with(uint32_t from, uint32_t to)
-{
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_seen(from, to);
-}
-
-static char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return path;
-}
-
-static void load(const char *name, struct buf *out)
-{
-    int fd = open(path_of(name), O_RDONLY);
-    struct stat st;
-    assert_true(fd >= 0 && fstat(fd, &st) == 0);
-    buf_clear(out);
-    buf_reserve(out, (size_t)st.st_size);
-    out->len = (size_t)read(fd, out->data, (size_t)st.st_size);
-    assert_int_equal(out->len, st.st_size);
-    close(fd);
-}
-
-static void store(const char *name, const void *data, size_t len)
-{
-    int fd = open(path_of(name), O_WRONLY | O_CREAT | O_TRUNC, 0640);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, data, len), len);
-    close(fd);
-}
-
-static void overwrite(const char *name, size_t offset, const void *data, size_t len)
-{
-    int fd = open(path_of(name), O_WRONLY);
-    assert_true(fd >= 0);
-    assert_int_equal(pwrite(fd, data, len, (off_t)offset), len);
-    close(fd);
-}
-
-static unsigned file_count(void)
-{
-    unsigned count = 0;
-    char name[16];
-    for (unsigned i = 0; i < 1000; i++) {
-        snprintf(name, sizeof(name), "%03u.wal", i);
-        count += access(path_of(name), F_OK) == 0;
-    }
-    return count;
-}
-
-/* A new log with records 1 to `count`, each synced before the next is written. */
-static void fresh(uint32_t count)
-{
-    assert_int_equal(reopen(), STATUS_OK);
-    assert_true(wal_empty(wal));
-    start(1);
-    for (uint32_t i = 1; i <= count; i++)
-        put(i, 100 + i);
-}
 
 /* Records 1 and 2; then 3, 4 and 5 with one write, of which a crash tore the first. */
 static void fresh_with_a_torn_write(void)
@@ -228,14 +47,6 @@ static void wal_goes_on_after_a_restart(void **state)
     }
 }
 
-/* Every byte of a frame, and some of the zeros behind it. */
-static size_t next_place(size_t at)
-{
-    return at % BLOCK < FRAME_HEAD + 120         ? at + 1
-           : at + 331 < (at / BLOCK + 1) * BLOCK ? at + 331
-                                                 : (at / BLOCK + 1) * BLOCK;
-}
-
 static void wal_cuts_a_torn_tail_at_every_byte(void **state)
 {
     (void)state;
@@ -243,7 +54,7 @@ static void wal_cuts_a_torn_tail_at_every_byte(void **state)
     shut();
     struct buf whole = {0};
     load("000.wal", &whole);
-    for (size_t len = 0; len <= 4 * BLOCK; len = next_place(len)) {
+    for (size_t len = BLOCK; len <= 4 * BLOCK; len = next_place(len)) {
         uint32_t complete =
             0; /* record n has a block of its own, the one after the segment's head */
         for (uint32_t n = 1; n <= 3; n++)
@@ -302,6 +113,27 @@ static void wal_never_serves_a_flipped_bit(void **state)
     buf_fini(&whole);
 }
 
+/* A file is whole before it has its name, and the beginning of a segment is on the disk before
+ * what follows: a segment without it was damaged. */
+static void wal_refuses_a_segment_without_its_beginning(void **state)
+{
+    (void)state;
+    char zeros[FRAME_HEAD + 8] = {0};
+    fresh(3);
+    shut();
+    struct buf whole = {0};
+    load("000.wal", &whole);
+    overwrite("000.wal", 0, zeros, sizeof(zeros));
+    assert_int_equal(reopen(), STATUS_ENGINE_UNAVAILABLE);
+    assert_non_null(strstr(buf_cstr(&error), "000.wal"));
+    for (size_t len = 1; len < FRAME_HEAD + 8; len++) {
+        store("000.wal", whole.data, len);
+        bool blank = whole.data[0] == 0 && memcmp(whole.data, whole.data + 1, len - 1) == 0;
+        assert_int_equal(reopen(), blank ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE);
+    }
+    buf_fini(&whole);
+}
+
 static void wal_names_the_place_of_damage(void **state)
 {
     (void)state;
@@ -356,7 +188,7 @@ static void wal_uses_segments_again(void **state)
         if (i % 20 == 0) {
             floor = i - 10;
             wal_release(wal, floor);
-            wal_prepare(wal);
+            wal_prepare(wal, 1);
         }
         if (i % 500 == 0) {
             assert_int_equal(reopen(), STATUS_OK);
@@ -420,7 +252,7 @@ static void wal_removes_more_than_enough(void **state)
     wal_release(wal, 501);
     put(501, 50);
     for (int i = 0; i < 40; i++)
-        wal_prepare(wal);
+        wal_prepare(wal, 1);
     assert_true(file_count() < 20);
     put(502, 50);
     assert_reopens_with(501, 502);
@@ -502,8 +334,6 @@ static void wal_survives_crashes_while_it_starts(void **state)
     assert_reopens_with(1, 31);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +342,7 @@ int main(void)
         TEST(wal_cuts_a_torn_tail_at_every_byte),
         TEST(wal_goes_on_after_a_torn_tail),
         TEST(wal_never_serves_a_flipped_bit),
+        TEST(wal_refuses_a_segment_without_its_beginning),
         TEST(wal_names_the_place_of_damage),
         TEST(wal_drops_what_comes_after_a_torn_record_of_the_same_write),
         TEST(wal_drops_a_record_without_its_end),

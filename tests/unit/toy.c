@@ -123,20 +123,38 @@ static struct toy_message take(struct toy *t, struct toy_lane *l)
     return m;
 }
 
+/* The step that gives the next message, or NULL: the first that can, or the one whose turn it is.
+ */
+static struct plan_step *next_step(struct toy *t)
+{
+    struct plan_step *at[LEVEL_COUNT_MAX];
+    uint32_t ranks = 0;
+    for (uint32_t i = 0; i < t->plan.step_count; i++) {
+        struct plan_step *step = &t->plan.steps[i];
+        assert(step->max > 0);
+        if (step->found == step->max || !next_lane(t, step))
+            continue;
+        if (!step->in_turn)
+            return step;
+        at[step->rank] = step;
+        ranks |= 1U << step->rank;
+    }
+    return ranks ? at[policy_turn(t->plan.policy, t->plan.max_rank, ranks)] : NULL;
+}
+
 uint32_t toy_follow(struct toy *t, struct toy_message *out)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < t->plan.step_count; i++) {
-        struct plan_step *step = &t->plan.steps[i];
-        struct toy_lane *l;
-        assert(step->max > 0);
-        for (step->found = 0; step->found < step->max && n < t->plan.want; step->found++, n++) {
-            if (!(l = next_lane(t, step)))
-                break;
-            struct toy_message m = take(t, l);
-            if (out)
-                out[n] = m;
-        }
+    for (uint32_t i = 0; i < t->plan.step_count; i++)
+        t->plan.steps[i].found = 0;
+    struct plan_step *step;
+    for (; n < t->plan.want && (step = next_step(t)); n++) {
+        struct toy_message m = take(t, next_lane(t, step));
+        step->found++;
+        if (step->in_turn)
+            policy_spend(t->plan.policy, t->plan.max_rank, step->rank);
+        if (out)
+            out[n] = m;
     }
     for (int rank = 0; rank < t->config.level_count; rank++)
         refresh(t, rank);
@@ -146,9 +164,7 @@ uint32_t toy_follow(struct toy *t, struct toy_message *out)
 uint32_t toy_claim(struct toy *t, int max_rank, uint32_t want, struct toy_message *out)
 {
     toy_plan(t, max_rank, want);
-    uint32_t n = toy_follow(t, out);
-    policy_settle(&t->policy, &t->plan);
-    return n;
+    return toy_follow(t, out);
 }
 
 void toy_drain(struct toy *t, uint64_t total, uint32_t want, uint64_t counts[LEVEL_COUNT_MAX])

@@ -41,7 +41,7 @@ void toy_fill(struct toy *t, int rank, uint32_t count);      /* ready now */
 void toy_drop(struct toy *t, int rank, uint32_t count);   /* heads vanish; the view does not know */
 void toy_finish(struct toy *t, int rank, uint32_t count); /* that many leases end */
 
-/* Plans, claims and settles. Returns how many; `out`, if not NULL, has room for them. */
+/* Plans and claims. Returns how many; `out`, if not NULL, has room for them. */
 uint32_t toy_claim(struct toy *t, int max_rank, uint32_t want, struct toy_message *out);
 /* The same in halves. */
 void toy_plan(struct toy *t, int max_rank, uint32_t want);

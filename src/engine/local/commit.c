@@ -61,6 +61,7 @@ static void hand_out(struct commit *c, struct group *list, enum status status)
         list = g->next;
         g->next = NULL;
         g->status = status;
+        store_space_done(c->store, g->stored);
         *out->last = g;
         out->last = &g->next;
         out->done = g->number;
@@ -77,24 +78,32 @@ static void wake_shards(struct commit *c, uint64_t shards)
     }
 }
 
-/* Waits for work, at most until the next periodic sync. Called and returns with the mutex. */
-static void await_work(struct commit *c, int64_t sync_at_ms)
-{
-    if (c->durability != DURABILITY_INTERVAL || c->failed) {
-        while (!c->first && !c->stopping)
-            pthread_cond_wait(&c->work, &c->mutex);
-        return;
-    }
-    struct timespec until = {sync_at_ms / 1000, sync_at_ms % 1000 * 1000000};
-    while (!c->first && !c->stopping) {
-        if (pthread_cond_timedwait(&c->work, &c->mutex, &until) != 0)
-            return;
-    }
-}
-
 static int64_t mono_ms(void)
 {
     return (int64_t)(clock_mono_us() / 1000);
+}
+
+/* When to look around though there is no work: for the next periodic sync, and while the disk is
+ * full, for what has become of it. */
+static int64_t idle_until(struct commit *c, int64_t sync_at_ms)
+{
+    if (c->failed)
+        return INT64_MAX;
+    int64_t until_ms = c->durability == DURABILITY_INTERVAL ? sync_at_ms : INT64_MAX;
+    int64_t tend_at_ms = store_space(c->store) ? mono_ms() + STORE_TEND_MS : INT64_MAX;
+    return tend_at_ms < until_ms ? tend_at_ms : until_ms;
+}
+
+/* Called and returns with the mutex. */
+static void await_work(struct commit *c, int64_t until_ms)
+{
+    struct timespec until = {until_ms / 1000, until_ms % 1000 * 1000000};
+    while (!c->first && !c->stopping) {
+        if (until_ms == INT64_MAX)
+            pthread_cond_wait(&c->work, &c->mutex);
+        else if (pthread_cond_timedwait(&c->work, &c->mutex, &until) != 0)
+            return;
+    }
 }
 
 /* Commits what is waiting; called and returns with the mutex. */
@@ -144,19 +153,13 @@ static enum status sync_now(struct store *s, struct buf *error)
     return store_log_write(s, true, error);
 }
 
-static enum status look_at_disk(struct store *s, struct buf *error)
-{
-    store_space_look(s);
-    return store_space(s) ? store_squeeze(s, error) : STATUS_OK;
-}
-
 static void *commit_main(void *arg)
 {
     struct commit *c = arg;
-    int64_t look_at_ms = 0, sync_at_ms = mono_ms() + c->interval_ms;
+    int64_t sync_at_ms = mono_ms() + c->interval_ms;
     pthread_mutex_lock(&c->mutex);
     while (!c->stopping || c->first) {
-        await_work(c, sync_at_ms);
+        await_work(c, idle_until(c, sync_at_ms));
         if (c->first)
             commit_waiting(c);
         int64_t now_ms = mono_ms();
@@ -164,10 +167,8 @@ static void *commit_main(void *arg)
             tend(c, sync_now);
             sync_at_ms = mono_ms() + c->interval_ms;
         }
-        if (now_ms >= look_at_ms && !c->failed) {
-            tend(c, look_at_disk);
-            look_at_ms = now_ms + 50;
-        }
+        if (!c->failed)
+            tend(c, store_tend);
     }
     if (!c->failed && c->durability != DURABILITY_FSYNC)
         tend(c, sync_now);

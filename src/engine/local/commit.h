@@ -20,6 +20,7 @@ struct group {
     struct store_batch *batch;
     struct engine_op *first, **last;
     uint32_t op_count;
+    uint64_t stored; /* bytes, as store_space_take() was told */
     enum status status;
 };
 

@@ -1,10 +1,10 @@
-/* What the write-ahead log consists of: frames, each with a checksum over head and body. A frame
- * starts at a multiple of FRAME_ALIGN. Big endian:
+/* What the write-ahead log consists of: frames, each sealed with the secret of the data directory.
+ * A frame starts at a multiple of FRAME_ALIGN. Big endian:
  *
- *    0  checksum 8   XXH3 of all that follows, body included
+ *    0  seal 8       SipHash-2-4 of the head that follows
  *    8  magic 4      "TWAL"
  *   12  kind 1       FRAME_*, or'ed
- *   13  format 1
+ *   13  format 1     2
  *   14  zero 2
  *   16  len 8        of the body
  *   24  epoch 8      random, of the segment it was written to: what an older life of the file left
@@ -12,15 +12,29 @@
  *   32  seq 8        1, 2, 3 … over all segments, never used twice for what was synced
  *   40  synced 8     every frame up to this one was on the disk when this one was written
  *   48  floor 8      every frame before this one was in the tables by then
- *   56  body */
+ *   56  sum 8        XXH3 of the body, with a secret
+ *   64  body
+ *
+ * Bodies hold bytes of clients, and a client may know this layout. Two things keep it from writing
+ * frames: it does not know the epoch (64 random bits, new for every life of a segment), and it
+ * cannot make the seal. The seal is a real one-way function, which XXH3 is not; it covers the head
+ * alone, because that is cheap (56 bytes a frame) and the head has the sum of the body. The sum has
+ * to find damage; its secret is there so that nobody can prepare two bodies with the same sum, of
+ * which a torn write would make one out of the other.
+ *
+ * Format 1 had 56 bytes of head without a sum, and XXH3 of all that follows, without a secret, in
+ * place of the seal. It is read once, when an older data directory is taken over. */
 #ifndef TRIAGE_ENGINE_LOCAL_FRAME_H
 #define TRIAGE_ENGINE_LOCAL_FRAME_H
+
+#include "base/siphash.h"
+#include "engine/local/secret.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRAME_HEAD  56
+#define FRAME_HEAD  64
 #define FRAME_ALIGN 64
 
 /* A record takes one frame or several: the first and the last are marked. */
@@ -28,19 +42,39 @@
 #define FRAME_LAST    2u
 #define FRAME_SEGMENT 4u /* starts a segment; `seq` is the next frame's, the body is its number */
 
+struct frame_key {
+    uint8_t seal[SIPHASH_KEY_BYTES];
+    uint8_t sum[192];
+};
+
 struct frame {
     unsigned kind;
+    unsigned format;
     uint64_t len;
     uint64_t epoch, seq, synced, floor;
 };
 
-static inline size_t frame_size(size_t body_len)
+static inline size_t frame_end(size_t at)
 {
-    return (FRAME_HEAD + body_len + FRAME_ALIGN - 1) / FRAME_ALIGN * FRAME_ALIGN;
+    return (at + FRAME_ALIGN - 1) / FRAME_ALIGN * FRAME_ALIGN;
 }
 
-void frame_seal(char *at, const struct frame *f); /* the head, around a body that is in place */
-bool frame_open(const char *at, size_t room, struct frame *f); /* false: there is none */
+static inline size_t frame_size(size_t body_len)
+{
+    return frame_end(FRAME_HEAD + body_len);
+}
+
+void frame_key_init(struct frame_key *k, const uint8_t secret[SECRET_BYTES]);
+
+/* The head, around a body that is in place. */
+void frame_seal(char *at, const struct frame *f, const struct frame_key *k);
+
+/* What a head says, if this looks like one and the body fits; nothing of it need be true. */
+bool frame_read(const char *at, size_t room, struct frame *f);
+/* Whether we wrote it, head and body, as it is. Format 1: whether anybody did. */
+bool frame_sealed(const char *at, const struct frame *f, const struct frame_key *k);
+
+size_t frame_body(const struct frame *f); /* where it starts, from the head on */
 
 void frame_put_u64(char *at, uint64_t value);
 uint64_t frame_get_u64(const char *at);

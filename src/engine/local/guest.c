@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "engine/local/impl.h"
 
+#define DEAD_NONE ((1ULL << 48) - 1) /* the last there can be */
+
 static void welcome(struct local_queue *lq, uint64_t seq)
 {
     if (lq->guest_count == lq->guest_cap) {
@@ -40,6 +42,7 @@ static void dismiss(struct queue *q, uint64_t seq)
         return;
     queue_detach(q, m);
     queue_tail_add(q, m);
+    journal_expiry_put(local_queue_of(q), m);
     message_free(m);
 }
 
@@ -50,19 +53,36 @@ void guests_dismiss(struct local_queue *lq)
     lq->guest_count = 0;
 }
 
+/* Why a record is not of one that the queue can have there; NULL: it is. */
+static const char *misplaced(struct queue *q, const struct message *m, enum key_tag tag)
+{
+    bool dead = tag == KEY_DEAD;
+    if (m->state != (dead ? MESSAGE_DEAD : MESSAGE_DONE))
+        return "is among the dead letters or in the history, and was neither";
+    if (message_seq(m) >= *q->next_seq)
+        return "is in the store, and has a number that was not given out yet";
+    if (seqmap_get(dead ? &q->dead : &q->messages, message_seq(m)))
+        return "is in the store twice";
+    if (dead && levels_rank_of_slot(q->config, m->slot) < 0)
+        return "is a dead letter of a level that its queue does not have";
+    return dead && q->dead.count >= q->view->dead
+               ? "is a dead letter that its queue's counters do not have"
+               : NULL;
+}
+
 static bool admit_ended(struct queue *q, const char *data, size_t len, uint64_t seq,
-                        const struct message_id *id)
+                        const struct message_id *id, enum key_tag tag)
 {
     struct local *l = local_behind(q);
     int64_t until_ms;
     struct message *m = record_get_whole(data, len, seq, &until_ms);
-    if (!m) {
-        journal_damage(l, "a dead letter or history record does not decode");
+    const char *why = m ? misplaced(q, m, tag) : "was a dead letter or done: its record is damaged";
+    if (why) {
+        journal_damage_of(q, seq, why);
+        message_free(m);
         return false;
     }
-    if (m->state == MESSAGE_DONE && m->delivery->died_ms + q->config->history_ms < until_ms)
-        until_ms = m->delivery->died_ms + q->config->history_ms; /* the setting was lowered */
-    bool wanted = until_ms > l->now.wall_ms &&
+    bool wanted = queue_shows(q, m, l->now) &&
                   (!id || (m->born_ms == id->ready_ms && m->born_slot == id->slot));
     if (!wanted) {
         message_free(m);
@@ -85,34 +105,52 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
             journal_damage(l, "a dead letter or history record cannot be read");
         return false;
     }
-    return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id);
+    return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id, tag);
 }
 
 void guest_recall(struct queue *q, const struct message_id *id)
 {
-    journal_await_cold(local_behind(q));
+    journal_await_cold(local_queue_of(q));
     if (tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY))
         welcome(local_queue_of(q), id->seq);
+}
+
+/* Of where the walk stands; at the end, one that none has yet. */
+static uint64_t first_seq(const struct store_iter *it)
+{
+    uint32_t queue;
+    uint64_t seq;
+    size_t len;
+    const char *key = store_iter_valid(it) ? store_iter_key(it, &len) : NULL;
+    return key && key_parse_seq(key, len, &queue, &seq) ? seq : DEAD_NONE;
 }
 
 void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count)
 {
     struct queue *q = &lq->rq->core;
     struct local *l = lq->local;
-    journal_await_cold(l);
+    journal_await_cold(lq);
+    /* Before this nothing is left: what was there is deleted, and would be stepped over. */
+    bool from_first = from_seq <= lq->dead_from;
     struct key prefix, start;
     key_queue(&prefix, KEY_DEAD, q->id);
-    key_seq(&start, KEY_DEAD, q->id, from_seq);
+    key_seq(&start, KEY_DEAD, q->id, from_first ? lq->dead_from : from_seq);
     struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
+    if (from_first)
+        lq->dead_from = first_seq(it);
     for (; store_iter_valid(it) && count > 0; store_iter_next(it)) {
         size_t key_len, len;
         const char *key = store_iter_key(it, &key_len);
         const char *value = store_iter_value(it, &len);
         uint32_t queue;
         uint64_t seq;
-        if (!key_parse_seq(key, key_len, &queue, &seq) || seqmap_get(&q->dead, seq))
+        if (!key_parse_seq(key, key_len, &queue, &seq)) {
+            journal_damage(l, "the key of a dead letter does not decode");
             continue;
-        if (admit_ended(q, value, len, seq, NULL)) {
+        }
+        if (seqmap_get(&q->dead, seq))
+            continue;
+        if (admit_ended(q, value, len, seq, NULL, KEY_DEAD)) {
             welcome(lq, seq);
             count--;
         }

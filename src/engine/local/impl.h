@@ -3,13 +3,24 @@
  *   local.c    the engine: queues come and go; submit, flush, poll
  *   journal.c  what is written for each move of a message; the open group
  *   tail.c     messages that are only in the store, on their way there and back
+ *   fetch.c    … read for claims and for what expires, merged into memory
  *   guest.c    … and those that are brought in for one op
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
- *   store.c    RocksDB: opening and reading; store_write.c writes, through the log
- *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start
- *   record.c   bytes: of messages; record_queue.c of queues, key.c of keys
+ *   reader.c   the thread that reads tails
+ *   backup.c   copies of the directory while it serves
+ *   store.c    RocksDB: opening and reading; store_write.c writes, through the log;
+ *              store_copy.c copies it
+ *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start;
+ *              wal_copy.c copies it
+ *   inspect.c  what of a directory is damaged, and what is left; remains.c reads it,
+ *              table.c and batch.c what RocksDB wrote
+ *   secret.c   what the frames are sealed with
+ *   terms.c    for how long queues keep what is done, for RocksDB's own threads
+ *   peak.c     what was ready before the clock was set back
+ *   record.c   bytes: of messages; record_queue.c of queues, record_schedule.c of schedules,
+ *              key.c of keys
  *
  * A message's record is written once, when it is put, and deleted once. It is hot
  * when the message stays in memory from then on, and cold when it joined a tail. A
@@ -22,11 +33,16 @@
  *      committed; a refill looks there too.
  *   2. A refill never looks before the lane's bound, where records may be on their
  *      way out. Where one behind the bound was deleted, it waits for that group first.
- *   3. Every other read of the store waits for what is under way, if that is cold. */
+ *   3. Every other read of the store waits for what is under way, if that is cold and the queue's.
+ *
+ * A caller that asks before it claims (engine_holds) never waits for 2., nor for what expires: a
+ * thread reads, and a sweep merges (fetch.c). */
 #ifndef TRIAGE_ENGINE_LOCAL_IMPL_H
 #define TRIAGE_ENGINE_LOCAL_IMPL_H
 
+#include "engine/local/backup.h"
 #include "engine/local/commit.h"
+#include "engine/local/reader.h"
 #include "engine/local/record.h"
 #include "engine/local/store.h"
 #include "engine/resident.h"
@@ -36,6 +52,8 @@
 struct local_shared {
     struct store *store;
     struct commit *commit;
+    struct backups *backups;
+    struct reader *reader; /* NULL: the caller does not ask before it claims, and waits */
     atomic_uint next_queue_id;
     uint32_t shard_count;
     uint64_t memory_limit; /* per shard */
@@ -47,6 +65,20 @@ struct local_shared {
 struct limbo {
     struct message *message; /* owned; NULL once it was taken back to memory */
     uint64_t group;
+};
+
+/* A read under way. */
+struct fetch {
+    struct read_job job;    /* first */
+    struct local_queue *lq; /* NULL: the queue is gone */
+    struct fetch *next;     /* of the queue */
+    int64_t bound_ms;       /* LANE: the bound when it was asked for */
+    uint64_t bound_seq;
+    /* What was done since. */
+    int64_t cut_ms; /* LANE: the first place at which something was put; INT64_MAX: none */
+    uint64_t cut_seq;
+    struct expiry_mark low; /* EXPIRED: the same */
+    struct seqmap gone;     /* deleted messages by seq */
 };
 
 /* A dedup key whose change is under way. */
@@ -65,11 +97,16 @@ struct local_queue {
     struct local_queue *next_pending;
     bool changed;        /* its counters are to be written */
     uint64_t cold_bytes; /* of all cold, untouched messages */
+    struct peaks peaks;
     /* First in, first out; entries before `*_first` are gone. */
     struct limbo *limbo;
     uint32_t limbo_first, limbo_count, limbo_cap;
     struct dedup_pending *dedup;
     uint32_t dedup_first, dedup_count, dedup_cap;
+    uint64_t cold_group; /* the last group with cold records of it */
+    struct fetch *fetches;
+    struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
+    uint64_t dead_from;             /* before it there is no dead letter in the store */
     /* Sequence numbers of messages recalled for the present op. */
     uint64_t *guests;
     uint32_t guest_count, guest_cap;
@@ -88,8 +125,9 @@ struct local {
     /* The queue it works on: should its group be closed before it is done, the counters of what it
      * did so far go with that group, and those of the rest with the next. */
     struct resident_queue *present;
-    struct group *open;  /* being filled */
-    struct group *spare; /* used before, to be used again: their batches have room already */
+    uint64_t ready_before; /* in it, before a sweep */
+    struct group *open;    /* being filled */
+    struct group *spare;   /* used before, to be used again: their batches have room already */
     struct local_queue *pending;
     uint64_t submitted;         /* number of the last group handed to the commit thread */
     uint64_t finished;          /* … and of the last one taken back */
@@ -99,6 +137,8 @@ struct local {
     uint32_t cold_count, cold_cap;
     struct buf cold_values;
     struct buf scratch;
+    struct read_job *asked;   /* to be handed to the reader with the open group */
+    struct read_job *fetched; /* back from it, to be merged by the next sweep */
 };
 
 extern const struct queue_backing local_backing;
@@ -118,9 +158,12 @@ struct message_id local_id(const struct queue *q, const struct message *m);
 void journal_pend(struct local_queue *lq);
 void journal_delete_hot(struct local *l, struct queue *q, const struct message *m);
 void journal_put_cold(struct local *l, struct queue *q, const struct message *m);
+void journal_expiry_put(struct local_queue *lq, const struct message *m); /* it is in a tail */
 void journal_settle(struct local *l, uint64_t up_to); /* waits until that group is committed */
-void journal_await_cold(struct local *l);             /* … until all cold records are */
+void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s);
+void journal_await_cold(struct local_queue *lq); /* … until its cold records are */
 void journal_damage(struct local *l, const char *what);
+void journal_damage_of(struct queue *q, uint64_t seq, const char *what); /* … of a message */
 
 /* local.c */
 struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
@@ -133,10 +176,11 @@ void tail_limbo_release(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
 void tail_refill(struct queue *q, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms);
+uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms);
 bool tail_bring(struct queue *q, const struct message_id *id); /* one of it; false: not there */
 void tail_body(struct queue *q, struct message *m);
-void tail_take_in(struct queue *q, struct message *m, struct instant now); /* m was decoded */
+/* m was decoded. False: it cannot be where it was found. That is damage, and m is freed. */
+bool tail_take_in(struct queue *q, struct message *m, struct instant now);
 bool tail_in_memory(struct queue *q, uint64_t seq);
 /* Where a walk through cold messages stands: the key, and the record, which is the caller's. What
  * does not decode is damage: false, or NULL. */
@@ -144,6 +188,26 @@ bool tail_iter_id(struct queue *q, const struct store_iter *it, struct message_i
 struct message *tail_iter_message(struct queue *q, const struct store_iter *it,
                                   const struct message_id *id);
 void tail_iter_end(struct local *l, struct store_iter *it);
+
+struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
+                                   uint64_t seq); /* the place right behind */
+/* What is within the lane's bound by now comes back from limbo. */
+void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now);
+
+/* fetch.c */
+void fetch_lane(struct local_queue *lq, uint8_t slot); /* unless it is under way */
+void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
+void fetch_send(struct local *l); /* what was asked for; the open group was handed over */
+void fetch_take(struct local *l); /* what came back */
+void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
+void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
+void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now);
+/* Something was put at this place of a tail; a message's record was deleted. */
+void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
+void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark);
+void fetch_gone(struct local_queue *lq, uint64_t seq);
+void fetch_abandon(struct local_queue *lq); /* the queue goes */
+void fetch_free_jobs(struct read_job *list);
 
 /* guest.c */
 void guest_recall(struct queue *q, const struct message_id *id);

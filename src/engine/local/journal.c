@@ -3,7 +3,6 @@
 #include "base/plant.h"
 #include "engine/local/impl.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,13 +89,27 @@ void journal_write_cold(struct local *l)
     buf_clear(&l->cold_values);
 }
 
-static void mark_cold(struct local *l)
+static void mark_cold(struct local_queue *lq)
 {
-    l->cold_group = journal_group(l)->number;
+    lq->cold_group = lq->local->cold_group = journal_group(lq->local)->number;
+}
+
+/* The index of times to live is read from where the last read ended, unless something joined the
+ * tail before that. */
+void journal_expiry_put(struct local_queue *lq, const struct message *m)
+{
+    struct queue *q = &lq->rq->core;
+    if (!m->expiry)
+        return;
+    struct expiry_mark mark = {m->expiry->node.key, local_id(q, m)};
+    fetch_expiry_put(lq, &mark);
+    if (mark.expire_ms < q->store_due_ms)
+        q->store_due_ms = mark.expire_ms;
 }
 
 void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
 {
+    struct local_queue *lq = local_queue_of(q);
     if (l->cold_count == l->cold_cap) {
         l->cold_cap = l->cold_cap ? l->cold_cap * 2 : 256;
         l->cold_puts = mem_realloc(l->cold_puts, l->cold_cap * sizeof(*l->cold_puts));
@@ -105,14 +118,14 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
     *p = (struct cold_put){.id = local_id(q, m), .offset = l->cold_values.len};
     record_put_message(&l->cold_values, m);
     p->len = l->cold_values.len - p->offset;
-    mark_cold(l);
+    mark_cold(lq);
     if (m->expiry) {
         struct key k;
         key_expiry(&k, &p->id, m->expiry->node.key);
         store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, NULL);
-        if (m->expiry->node.key < q->store_due_ms)
-            q->store_due_ms = m->expiry->node.key;
     }
+    fetch_cut(lq, m->slot, m->ready_ms, message_seq(m));
+    journal_expiry_put(lq, m);
 }
 
 /* How a lane's cold messages divide at the time `clock_ms`, which no scheduled one of the tail is
@@ -142,15 +155,16 @@ static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
     }
 }
 
-static void describe_lane(const struct queue *q, uint8_t slot, int64_t wall_ms,
-                          struct record_lane *out)
+static void describe_lane(struct queue *q, uint8_t slot, int64_t wall_ms, struct record_lane *out)
 {
     const struct lane *l = &q->lanes[slot];
     out->dead = q->view->lanes[slot].dead;
-    if (!lane_has_tail(l) && l->cold_ready + l->cold_scheduled == 0)
+    if (!lane_has_cold(l))
         return;
+    if (!lane_has_tail(l)) /* should the clock be set back, this is what counts */
+        queue_tail_advance(q, slot, wall_ms);
     int64_t clock = l->tail_due_ms > wall_ms ? wall_ms : l->tail_due_ms - 1;
-    if (clock < l->tail_clock_ms && lane_has_tail(l))
+    if (clock < l->tail_clock_ms)
         clock = l->tail_clock_ms;
     count_cold_at(l, clock, out);
     out->clock_ms = clock;
@@ -176,6 +190,7 @@ static void write_counters(struct resident_queue *rq, void *ctx)
         .next_seq = rq->face.next_seq,
         .cold_bytes = lq->cold_bytes,
         .totals = rq->face.view.totals,
+        .peaks = lq->peaks,
     };
     for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
         describe_lane(&rq->core, slot, l->now.wall_ms, &c.lanes[slot]);
@@ -206,13 +221,46 @@ void journal_damage(struct local *l, const char *what)
         snprintf(l->shared->damage, sizeof(l->shared->damage), "%s", what);
 }
 
+void journal_damage_of(struct queue *q, uint64_t seq, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "message %llu of queue %s %s", (unsigned long long)seq,
+             local_queue_of(q)->rq->face.name, what);
+    journal_damage(local_behind(q), text);
+}
+
 /* What is written for each move of a message */
+
+void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s)
+{
+    struct local *l = local_behind(&rq->core);
+    struct key k;
+    key_schedule(&k, rq->face.id, name);
+    if (!s) {
+        store_delete(l->shared->store, journal_batch(l), STORE_HOT, &k);
+        return;
+    }
+    buf_clear(&l->scratch);
+    record_put_schedule(&l->scratch, s);
+    store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
+}
+
+/* A message of a due time and the due time that is next go into one group: nothing comes between
+ * this and the message's own record that could close the group. */
+static void fired(struct resident_queue *rq)
+{
+    if (!rq->firing || PLANTED(FIRED_APART))
+        return;
+    journal_schedule(rq, rq->firing->schedule.name, &rq->firing->schedule);
+    rq->firing = NULL;
+}
 
 static void stored(struct queue *q, struct message *m, bool in_memory)
 {
     struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
     lq->changed = true;
+    fired(lq->rq);
     if (!in_memory) {
         m->cold = true;
         lq->cold_bytes += message_bytes(m);
@@ -226,6 +274,8 @@ static void stored(struct queue *q, struct message *m, bool in_memory)
     buf_clear(&l->scratch);
     record_put_message(&l->scratch, m);
     store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
+    if (PLANTED(FIRED_APART) && lq->rq->firing)
+        journal_settle(l, journal_group(l)->number);
     tail_spill(q, m->slot);
 }
 
@@ -265,10 +315,11 @@ static void delete_home(struct local *l, struct queue *q, const struct message *
     key_message(&k, &id);
     journal_write_cold(l); /* its own may be among them, and has to come first */
     store_delete_once(store, journal_batch(l), STORE_COLD, &k);
-    mark_cold(l);
+    mark_cold(local_queue_of(q));
     const struct lane *lane = &q->lanes[m->born_slot];
     if (lane_has_tail(lane) && !lane_within_bound(lane, m->born_ms, message_seq(m)))
         l->refill_group = journal_group(l)->number;
+    fetch_gone(local_queue_of(q), message_seq(m));
     if (m->expiry) {
         key_expiry(&k, &id, m->expiry->node.key);
         store_delete(store, journal_batch(l), STORE_COLD, &k);
@@ -287,10 +338,10 @@ static void write_whole(struct local *l, struct queue *q, struct message *m, enu
     record_put_whole(&l->scratch, m, l->shared->boot, until_ms);
     m->state = (uint8_t)from;
     store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
-    mark_cold(l);
+    mark_cold(local_queue_of(q));
 }
 
-static void ended(struct queue *q, struct message *m, enum message_state to, struct instant now)
+static void ended(struct queue *q, struct message *m, enum message_state to)
 {
     struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
@@ -301,13 +352,15 @@ static void ended(struct queue *q, struct message *m, enum message_state to, str
     if (m->state == MESSAGE_DEAD) { /* a dead letter is dropped: it is its own record */
         key_seq(&k, KEY_DEAD, q->id, message_seq(m));
         store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
-        mark_cold(l);
+        mark_cold(local_queue_of(q));
         return;
     }
-    if (to == MESSAGE_DEAD)
+    if (to == MESSAGE_DEAD) {
         write_whole(l, q, m, KEY_DEAD, to, INT64_MAX);
-    else if (to == MESSAGE_DONE && q->config->history_ms > 0)
-        write_whole(l, q, m, KEY_HISTORY, to, now.wall_ms + q->config->history_ms);
+        if (message_seq(m) < lq->dead_from)
+            lq->dead_from = message_seq(m);
+    } else if (to == MESSAGE_DONE && q->config->history_ms > 0)
+        write_whole(l, q, m, KEY_HISTORY, to, m->delivery->died_ms + q->config->history_ms);
     if (m->cold && !m->touched)
         lq->cold_bytes -= message_bytes(m);
     delete_home(l, q, m);
@@ -329,7 +382,7 @@ static void revived(struct queue *q, struct message *m)
     store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
     key_seq(&k, KEY_DEAD, q->id, message_seq(m));
     store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
-    mark_cold(l);
+    mark_cold(local_queue_of(q));
     changed(q, m, false);
 }
 
@@ -417,10 +470,10 @@ void journal_settle(struct local *l, uint64_t up_to)
     journal_release(l, up_to);
 }
 
-void journal_await_cold(struct local *l)
+void journal_await_cold(struct local_queue *lq)
 {
-    if (l->cold_group > l->finished)
-        journal_settle(l, l->cold_group);
+    if (lq->cold_group > lq->local->finished)
+        journal_settle(lq->local, lq->cold_group);
 }
 
 static bool dedup_find_cold(struct queue *q, const char *key, size_t len, struct dedup_hit *hit)
@@ -434,7 +487,10 @@ static bool dedup_find_cold(struct queue *q, const char *key, size_t len, struct
             journal_damage(l, "a dedup key cannot be read");
         return false;
     }
-    return record_get_dedup(l->scratch.data, l->scratch.len, q->id, hit);
+    bool known = record_get_dedup(l->scratch.data, l->scratch.len, q->id, hit);
+    if (!known)
+        journal_damage(l, "a dedup key in the store does not decode");
+    return known;
 }
 
 static void dedup_put_cold(struct queue *q, const char *key, size_t len,

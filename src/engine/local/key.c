@@ -56,6 +56,15 @@ void key_dedup(struct key *k, uint32_t queue, const char *key, size_t len)
     k->len = (uint16_t)(k->len + len);
 }
 
+void key_schedule(struct key *k, uint32_t queue, const char *name)
+{
+    size_t len = strlen(name);
+    static_assert(QUEUE_NAME_MAX <= DEDUP_KEY_MAX, "a key has room for a name");
+    key_queue(k, KEY_SCHEDULE, queue);
+    memcpy(k->bytes + k->len, name, len);
+    k->len = (uint16_t)(k->len + len);
+}
+
 bool key_parse_message(const char *bytes, size_t len, struct message_id *id)
 {
     struct reader r = reader_of(bytes, len);

@@ -31,13 +31,17 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
     lq->local = l;
     lq->rq = resident_queue_new(&l->r, name, id, config);
     lq->rq->core.backing = &local_backing;
+    lq->expiry_from =
+        (struct expiry_mark){-TIME_MS_MAX - 1, {.queue = id, .ready_ms = -TIME_MS_MAX - 1}};
     lq->rq->core.store = lq;
+    store_keeps(l->shared->store, id, config->history_ms);
     return lq;
 }
 
 static void local_queue_free(struct local_queue *lq)
 {
     journal_unpend(lq);
+    fetch_abandon(lq);
     tail_limbo_release(lq, UINT64_MAX);
     journal_release_dedup(lq, UINT64_MAX);
     resident_queue_free(lq->rq);
@@ -61,9 +65,11 @@ static void queue_set(struct local *l, struct engine_op *op)
     op->status = STATUS_OK;
     if (op->queue) {
         struct resident_queue *rq = resident_queue_of(op->queue);
-        op->status = resident_configure(rq, op->set.config, &op->set.level_name);
-        if (!op->status)
-            write_queue(l, rq);
+        op->status = resident_configure(rq, op->set.config, &op->set.level_name, l->now);
+        if (op->status)
+            return;
+        store_keeps(l->shared->store, rq->face.id, rq->face.config.history_ms);
+        write_queue(l, rq);
         return;
     }
     struct queue_config config = *op->set.config;
@@ -98,6 +104,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
         {STORE_HOT, KEY_MESSAGE},  {STORE_HOT, KEY_STATE},    {STORE_HOT, KEY_QUEUE},
         {STORE_HOT, KEY_COUNTERS}, {STORE_COLD, KEY_MESSAGE}, {STORE_COLD, KEY_EXPIRY},
         {STORE_COLD, KEY_DEDUP},   {STORE_COLD, KEY_DEAD},    {STORE_COLD, KEY_HISTORY},
+        {STORE_HOT, KEY_SCHEDULE},
     };
     struct resident_queue *rq = resident_queue_of(op->queue);
     op->status = STATUS_OK;
@@ -108,6 +115,8 @@ static void queue_delete(struct local *l, struct engine_op *op)
         store_delete_prefix(l->shared->store, journal_batch(l), all[i].family, &k);
     }
     write_next_queue(l);
+    store_keeps(l->shared->store, rq->face.id, -1);
+    fetch_abandon(local_queue_of(&rq->core));
     resident_queue_retire(rq);
 }
 
@@ -117,6 +126,8 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
 {
     struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
     l->present = lq ? lq->rq : NULL;
+    if (lq)
+        peaks_see(&lq->peaks, now.wall_ms, lq->rq->face.next_seq);
     switch (op->verb) {
     case ENGINE_QUEUE_SET:
         queue_set(l, op);
@@ -144,9 +155,13 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
             guests_stage_dead(lq, 0, op->bulk.max + 1);
         resident_apply(&l->r, op, now);
         break;
+    case ENGINE_SWEEP:
+        fetch_merge(l, op, now);
+        resident_apply(&l->r, op, now);
+        break;
     default:
         resident_apply(&l->r, op, now);
-        if (op->verb == ENGINE_PUT)
+        if (op->verb == ENGINE_PUT || op->verb == ENGINE_FIRE)
             lq->changed = true; /* what was deduplicated shows only in the totals */
     }
     if (lq) {
@@ -159,19 +174,57 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
 
 static void before_sweep(struct resident_queue *rq, uint32_t max, struct instant now)
 {
-    local_queue_of(&rq->core)->local->present = rq;
+    struct local *l = local_queue_of(&rq->core)->local;
+    l->present = rq;
+    l->ready_before = rq->face.view.ready;
     walk_expire(rq, max, now);
 }
 
+/* What time made ready is written down by the clock that said so. */
 static void after_sweep(struct resident_queue *rq, struct instant now)
 {
+    struct local_queue *lq = local_queue_of(&rq->core);
+    peaks_see(&lq->peaks, now.wall_ms, rq->face.next_seq);
+    lq->changed = lq->changed || rq->face.view.ready != lq->local->ready_before;
     tail_top_up(rq, now);
-    local_queue_of(&rq->core)->local->present = NULL;
+    lq->local->present = NULL;
 }
 
 static bool stores(const struct engine_op *op)
 {
-    return op->verb == ENGINE_PUT || op->verb == ENGINE_IMPORT;
+    return op->verb == ENGINE_PUT || op->verb == ENGINE_IMPORT || op->verb == ENGINE_SCHEDULE_SET ||
+           op->verb == ENGINE_FIRE;
+}
+
+/* About what a draft takes on the disk. */
+static uint64_t draft_bytes(const struct draft *d)
+{
+    const uint64_t head = 128; /* its own records, the log's and the tables' frames around it */
+    return head + d->payload_len + d->metadata_len + d->dedup_len;
+}
+
+static uint64_t stored_bytes(const struct engine_op *op)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; op->verb == ENGINE_PUT && i < op->put.count; i++)
+        sum += draft_bytes(&op->put.items[i].draft);
+    for (uint32_t i = 0; op->verb == ENGINE_IMPORT && i < op->import.count; i++)
+        sum += draft_bytes(&op->import.items[i].draft);
+    if (op->verb == ENGINE_SCHEDULE_SET)
+        sum += draft_bytes(&op->schedule.set->draft);
+    if (op->verb == ENGINE_FIRE && op->fire.item) /* and the schedule's own record */
+        sum += 2 * draft_bytes(&op->fire.item->draft);
+    return sum;
+}
+
+/* What is stored counts from here on, long before the disk has it. */
+static enum status take_space(struct local *l, const struct engine_op *op)
+{
+    uint64_t bytes = stored_bytes(op);
+    enum status status = store_space_take(l->shared->store, bytes);
+    if (!status)
+        journal_group(l)->stored += bytes;
+    return status;
 }
 
 static void refuse_storing(struct engine_op *op, enum status status)
@@ -189,7 +242,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     l->now = now;
     if (e->failed)
         op->status = STATUS_ENGINE_UNAVAILABLE;
-    else if (stores(op) && store_space(l->shared->store) != STATUS_OK)
+    else if (stores(op) && take_space(l, op) != STATUS_OK)
         refuse_storing(op, STATUS_STORAGE_FULL);
     else
         apply(l, op, now);
@@ -216,6 +269,7 @@ static void flush(struct engine *e)
     struct engine_op *early = PLANTED(ANSWER_EARLY) && l->open ? take_ops(l) : NULL;
     if (l->open || l->r.dirty)
         journal_close(l);
+    fetch_send(l);
     while (early) {
         struct engine_op *next = early->next;
         engine_finish(e, early);
@@ -250,6 +304,8 @@ static uint32_t poll(struct engine *e)
         journal_recycle(l, g);
         g = next_group;
     }
+    if (e->reading > 0)
+        fetch_take(l);
     if (!e->failed) { /* a sync between groups can fail as well */
         struct buf ignored = {0};
         enum status status;
@@ -259,6 +315,24 @@ static uint32_t poll(struct engine *e)
     commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
     e->counters.disk_free_bytes = store_space_free(l->shared->store);
     return count;
+}
+
+static int64_t next_due_ms(struct engine *e, struct instant now)
+{
+    return local_of(e)->fetched ? 0 : resident_next_due_ms(e, now);
+}
+
+static bool holds(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
+                  struct instant now)
+{
+    struct local *l = local_of(e);
+    struct local_queue *lq = local_queue_of(&resident_queue_of(q)->core);
+    uint32_t missing;
+    if (queue_holds(&lq->rq->core, ask, now, &missing) || !l->shared->reader || e->failed)
+        return true;
+    for (; missing; missing &= missing - 1)
+        fetch_lane(lq, (uint8_t)__builtin_ctz(missing));
+    return false;
 }
 
 static enum status health(struct engine *e, struct buf *detail)
@@ -274,6 +348,16 @@ static enum status health(struct engine *e, struct buf *detail)
     return status;
 }
 
+static enum status backup(struct engine *e, struct engine_backup *b)
+{
+    return backup_make(local_of(e)->shared->backups, b);
+}
+
+static void backup_progress(struct engine *e, struct engine_backup_progress *p)
+{
+    backup_tell(local_of(e)->shared->backups, p);
+}
+
 static void free_shard(struct local *l)
 {
     size_t at = 0;
@@ -286,6 +370,8 @@ static void free_shard(struct local *l)
         store_batch_free(g->batch);
         free(g);
     }
+    fetch_free_jobs(l->asked);
+    fetch_free_jobs(l->fetched);
     free(l->cold_puts);
     buf_fini(&l->cold_values);
     buf_fini(&l->scratch);
@@ -295,11 +381,14 @@ static void free_shard(struct local *l)
 static void close_all(struct engine *shards[], uint32_t shard_count)
 {
     struct local_shared *shared = local_of(shards[0])->shared;
+    struct read_job *left = shared->reader ? reader_stop(shared->reader) : NULL;
     if (shared->commit)
         commit_stop(shared->commit);
+    backups_free(shared->backups);
     store_close(shared->store);
     for (uint32_t i = 0; i < shard_count; i++)
         free_shard(local_of(shards[i]));
+    fetch_free_jobs(left); /* their queues knew of them */
     free(shared);
 }
 
@@ -309,10 +398,13 @@ static const struct engine_ops local_ops = {
     .submit = submit,
     .flush = flush,
     .poll = poll,
-    .next_due_ms = resident_next_due_ms,
+    .next_due_ms = next_due_ms,
+    .holds = holds,
     .queue_find = resident_queue_find,
     .queue_each = resident_queue_each,
     .health = health,
+    .backup = backup,
+    .backup_progress = backup_progress,
     .close = close_all,
 };
 
@@ -339,6 +431,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
     struct local_shared *shared = mem_zalloc(sizeof(*shared));
     uint64_t limit = options->memory_limit ? options->memory_limit : MEMORY_LIMIT_DEFAULT;
     shared->store = store;
+    shared->backups = backups_new(store, options->backup_dir);
     shared->shard_count = shard_count;
     shared->memory_limit = limit / shard_count;
     shared->window = limit < 1024 * 1024 ? WINDOW_TINY : WINDOW;
@@ -349,6 +442,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
         resident_init(&l->r, &local_ops);
         l->r.before_sweep = before_sweep;
         l->r.after_sweep = after_sweep;
+        l->r.schedule_changed = journal_schedule;
         l->shared = shared;
         l->shard = i;
         shards[i] = &l->r.base;
@@ -361,5 +455,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
         return status;
     }
     shared->commit = commit_start(store, options, shard_count);
+    if (options->asks)
+        shared->reader = reader_start(store, shared->commit, options, shard_count);
     return STATUS_OK;
 }

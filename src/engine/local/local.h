@@ -7,4 +7,11 @@
 
 engine_opener local_open;
 
+/* inspect.c: see engine_inspect. */
+MUST_USE enum status local_inspect(const struct engine_options *options,
+                                   struct engine_inspection *i, struct buf *error);
+
+/* preview.c: see engine_preview. */
+void local_preview(const struct engine_options *options, struct engine_preview *p);
+
 #endif

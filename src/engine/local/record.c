@@ -14,6 +14,11 @@ static void put_shape(struct buf *out, const struct message *m)
     put_be(out, m->dedup_len, 2);
 }
 
+static bool time_in_range(int64_t ms)
+{
+    return ms >= -TIME_MS_MAX - 1 && ms <= TIME_MS_MAX;
+}
+
 static void get_shape(struct reader *r, struct message *m)
 {
     m->kind = (uint8_t)get_be(r, 1);
@@ -23,7 +28,7 @@ static void get_shape(struct reader *r, struct message *m)
     m->metadata_len = (uint16_t)get_be(r, 2);
     m->dedup_len = (uint16_t)get_be(r, 2);
     if (m->kind > PAYLOAD_BYTES || m->payload_len > PAYLOAD_MAX || m->metadata_len > METADATA_MAX ||
-        m->dedup_len > DEDUP_KEY_MAX)
+        m->dedup_len > DEDUP_KEY_MAX || !time_in_range(m->enqueued_ms) || !time_in_range(expire_ms))
         r->ok = false;
     if (r->ok && expire_ms != 0)
         message_set_expiry(m, expire_ms);
@@ -84,7 +89,8 @@ static struct escalation *get_escalation(struct reader *r)
     uint8_t from_slot = (uint8_t)get_be(r, 1);
     uint16_t actor_len = (uint16_t)get_be(r, 2), reason_len = (uint16_t)get_be(r, 2);
     size_t len = (size_t)actor_len + reason_len;
-    bool fits = actor_len <= ACTOR_MAX && reason_len <= REASON_MAX && from_slot < LEVEL_COUNT_MAX;
+    bool fits = actor_len <= ACTOR_MAX && reason_len <= REASON_MAX && from_slot < LEVEL_COUNT_MAX &&
+                time_in_range(at_ms);
     const char *text = fits ? get_bytes(r, len) : NULL;
     if (!text) {
         r->ok = false;
@@ -117,11 +123,6 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
     put_shape(out, m);
 }
 
-static bool time_in_range(int64_t ms)
-{
-    return ms >= -TIME_MS_MAX - 1 && ms <= TIME_MS_MAX;
-}
-
 static void get_state(struct reader *r, struct message *m, const struct record_clock *now)
 {
     struct delivery *d = message_delivery(m);
@@ -148,8 +149,7 @@ static void get_state(struct reader *r, struct message *m, const struct record_c
     size_t len = get_be(r, 2);
     const char *reason = len <= REASON_MAX ? get_bytes(r, len) : NULL;
     if (!reason || m->slot >= LEVEL_COUNT_MAX || m->born_slot >= LEVEL_COUNT_MAX ||
-        m->state == MESSAGE_NEW || m->state >= MESSAGE_EXPIRED || !time_in_range(m->ready_ms) ||
-        !time_in_range(m->born_ms)) {
+        !time_in_range(m->ready_ms) || !time_in_range(m->born_ms) || !time_in_range(d->died_ms)) {
         r->ok = false;
         return;
     }
@@ -172,7 +172,8 @@ struct message *record_get_state(const char *data, size_t len, uint64_t seq,
     struct message *m = message_new(seq);
     get_format(&r);
     get_state(&r, m, &now);
-    if (!at_end(&r)) {
+    bool lives = message_pending(m) || m->state == MESSAGE_LEASED;
+    if (!at_end(&r) || !lives) {
         message_free(m);
         return NULL;
     }
@@ -212,18 +213,21 @@ struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int
     *until_ms = (int64_t)get_be(&r, 8);
     get_state(&r, m, NULL);
     get_body(&r, m);
-    if (!at_end(&r)) {
+    bool ended = m->state == MESSAGE_DEAD || m->state == MESSAGE_DONE;
+    if (!at_end(&r) || !ended) {
         message_free(m);
         return NULL;
     }
     return m;
 }
 
-bool record_whole_until(const char *data, size_t len, int64_t *until_ms)
+bool record_whole_died(const char *data, size_t len, int64_t *died_ms)
 {
+    const size_t before = 8 + 4 + 2 + 8 + 8 + RECEIPT_BYTES + 8 + 8 + 8; /* until, state … lease */
     struct reader r = reader_of(data, len);
     bool known = get_format(&r);
-    *until_ms = (int64_t)get_be(&r, 8);
+    get_bytes(&r, before);
+    *died_ms = (int64_t)get_be(&r, 8);
     return known && r.ok;
 }
 
@@ -237,6 +241,14 @@ void record_put_dedup(struct buf *out, const struct dedup_hit *hit)
     put_be(out, hit->id.slot, 1);
     put_be(out, time_bias(hit->id.ready_ms), 6);
     put_be(out, hit->id.seq, 6);
+}
+
+bool record_dedup_until(const char *data, size_t len, int64_t *until_ms)
+{
+    struct reader r = reader_of(data, len);
+    bool known = get_format(&r);
+    *until_ms = (int64_t)get_be(&r, 8);
+    return known && r.ok;
 }
 
 bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup_hit *hit)

@@ -7,6 +7,7 @@
  *   hot   s queue4 seq6                 state of a message that was delivered or moved
  *   hot   q queue4                      a queue: its name and configuration
  *   hot   c queue4                      its counters and where its tails begin
+ *   hot   r queue4 bytes                a schedule, by its name: what it puts, and when next
  *   hot   n                             the next queue number
  *   cold  m queue4 slot1 ready6 seq6    a message; this order is the order of a lane
  *   cold  x queue4 expire6 slot1 ready6 seq6   … that has a time to live
@@ -20,6 +21,8 @@
 
 #include "base/buf.h"
 #include "core/queue.h"
+#include "core/schedule.h"
+#include "engine/local/peak.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +39,7 @@ enum key_tag {
     KEY_STATE = 's',
     KEY_QUEUE = 'q',
     KEY_COUNTERS = 'c',
+    KEY_SCHEDULE = 'r',
     KEY_NEXT_QUEUE = 'n',
     KEY_EXPIRY = 'x',
     KEY_DEDUP = 'u',
@@ -50,6 +54,7 @@ void key_seq(struct key *k, enum key_tag tag, uint32_t queue, uint64_t seq);
 void key_queue(struct key *k, enum key_tag tag, uint32_t queue); /* also a prefix */
 void key_lane(struct key *k, uint32_t queue, uint8_t slot);      /* prefix of a lane's messages */
 void key_dedup(struct key *k, uint32_t queue, const char *key, size_t len);
+void key_schedule(struct key *k, uint32_t queue, const char *name);
 bool key_parse_message(const char *bytes, size_t len, struct message_id *id);
 bool key_parse_expiry(const char *bytes, size_t len, struct message_id *id, int64_t *expire_ms);
 bool key_parse_queue(const char *bytes, size_t len, uint32_t *queue); /* any key but n */
@@ -72,7 +77,9 @@ void record_apply_state(struct message *m, struct message *state); /* takes stat
 /* Dead letters and history: state, then the message. */
 void record_put_whole(struct buf *out, const struct message *m, uint64_t boot, int64_t until_ms);
 struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int64_t *until_ms);
-bool record_whole_until(const char *data, size_t len, int64_t *until_ms);
+/* Of a dedup key: until when it counts. Of a whole message: when it died or was done. */
+bool record_dedup_until(const char *data, size_t len, int64_t *until_ms);
+bool record_whole_died(const char *data, size_t len, int64_t *died_ms);
 
 void record_put_dedup(struct buf *out, const struct dedup_hit *hit);
 bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup_hit *hit);
@@ -80,6 +87,10 @@ bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup
 void record_put_queue(struct buf *out, const char *name, const struct queue_config *config);
 bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1],
                       struct queue_config *config);
+
+/* Decoding gives one whose body is the caller's. */
+void record_put_schedule(struct buf *out, const struct schedule *s);
+bool record_get_schedule(const char *data, size_t len, struct schedule *s);
 
 struct record_lane {
     uint64_t cold_ready;
@@ -94,6 +105,7 @@ struct record_counters {
     uint64_t next_seq;
     uint64_t cold_bytes;
     struct queue_totals totals;
+    struct peaks peaks;
     struct record_lane lanes[LEVEL_COUNT_MAX];
 };
 void record_put_counters(struct buf *out, const struct record_counters *c);

@@ -43,16 +43,16 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
         put_be(out, (uint64_t)c->pauses[i].from_ms, 8);
         put_be(out, (uint64_t)c->pauses[i].until_ms, 8);
     }
+    if (c->history_since_ms > 0) /* came later: who never changed history_ms does not have it */
+        put_be(out, (uint64_t)c->history_since_ms, 8);
 }
 
 static void get_levels(struct reader *r, struct queue_config *c)
 {
     c->level_count = (uint8_t)get_be(r, 1);
     c->default_rank = (uint8_t)get_be(r, 1);
-    if (c->level_count == 0 || c->level_count > LEVEL_COUNT_MAX ||
-        c->default_rank >= c->level_count)
+    if (c->level_count > LEVEL_COUNT_MAX)
         r->ok = false;
-    bool taken[LEVEL_COUNT_MAX] = {false};
     for (int i = 0; r->ok && i < c->level_count; i++) {
         struct level *l = &c->levels[i];
         get_text(r, l->name, sizeof(l->name));
@@ -60,39 +60,22 @@ static void get_levels(struct reader *r, struct queue_config *c)
         l->number = (int64_t)get_be(r, 8);
         l->weight = get_double(r);
         l->slot = (uint8_t)get_be(r, 1);
-        bool weighs = l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX; /* and is a number */
-        if (!weighs || l->slot >= LEVEL_COUNT_MAX || taken[l->slot]) {
-            r->ok = false;
-            return;
-        }
-        taken[l->slot] = true;
         if (r->format < 2)
             continue;
         l->age_ms = (int64_t)get_be(r, 8);
         l->max_wait_ms = (int64_t)get_be(r, 8);
         l->max_in_flight = (uint32_t)get_be(r, 4);
-        if (l->age_ms < 0 || l->max_wait_ms < 0)
-            r->ok = false;
     }
 }
 
 static void get_pauses(struct reader *r, struct queue_config *c)
 {
     c->pause_count = (uint8_t)get_be(r, 1);
-    if (c->pause_count > PAUSES_MAX) {
+    if (c->pause_count > PAUSES_MAX)
         r->ok = false;
-        return;
-    }
-    int64_t after_ms = -TIME_MS_MAX - 1; /* they follow one another */
-    for (int i = 0; i < c->pause_count; i++) {
-        struct pause *p = &c->pauses[i];
-        p->from_ms = (int64_t)get_be(r, 8);
-        p->until_ms = (int64_t)get_be(r, 8);
-        bool open = p->until_ms == PAUSE_OPEN && i == c->pause_count - 1;
-        if (p->from_ms < after_ms || p->from_ms > TIME_MS_MAX || p->until_ms < p->from_ms ||
-            (p->until_ms > TIME_MS_MAX && !open))
-            r->ok = false;
-        after_ms = p->until_ms;
+    for (int i = 0; r->ok && i < c->pause_count; i++) {
+        c->pauses[i].from_ms = (int64_t)get_be(r, 8);
+        c->pauses[i].until_ms = (int64_t)get_be(r, 8);
     }
 }
 
@@ -131,14 +114,44 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
         c->max_in_flight = (uint32_t)get_be(&r, 4);
         get_pauses(&r, c);
     }
-    return at_end(&r) && name[0] && policy_parse(policy, &c->policy) &&
-           c->backoff <= BACKOFF_EXPONENTIAL && c->expired <= EXPIRED_DEAD &&
-           c->dedup_scope <= DEDUP_LIVE;
+    if (r.ok && r.format >= 3 && r.at < r.end)
+        c->history_since_ms = (int64_t)get_be(&r, 8);
+    return at_end(&r) && name[0] && queue_prefix_valid(name, strlen(name)) &&
+           policy_parse(policy, &c->policy) && levels_valid(c);
 }
 
 /* Counters. Totals are written in the order of struct queue_totals. */
 
 #define TOTAL_COUNT (sizeof(struct queue_totals) / sizeof(uint64_t))
+
+static void put_peaks(struct buf *out, const struct peaks *p)
+{
+    put_be(out, (uint64_t)p->seen_ms, 8);
+    put_be(out, p->count, 1);
+    for (uint8_t i = 0; i < p->count; i++) {
+        put_be(out, (uint64_t)p->at[i].wall_ms, 8);
+        put_be(out, p->at[i].before_seq, 8);
+    }
+}
+
+static void get_peaks(struct reader *r, struct peaks *p)
+{
+    *p = (struct peaks){.seen_ms = INT64_MIN};
+    if (r->format < 3)
+        return;
+    p->seen_ms = (int64_t)get_be(r, 8);
+    p->count = (uint8_t)get_be(r, 1);
+    if (p->count > PEAKS_MAX) {
+        p->count = 0;
+        r->ok = false;
+    }
+    for (uint8_t i = 0; i < p->count; i++) {
+        p->at[i].wall_ms = (int64_t)get_be(r, 8);
+        p->at[i].before_seq = get_be(r, 8);
+    }
+    if (!peaks_valid(p))
+        r->ok = false;
+}
 
 void record_put_counters(struct buf *out, const struct record_counters *c)
 {
@@ -150,6 +163,7 @@ void record_put_counters(struct buf *out, const struct record_counters *c)
     put_be(out, TOTAL_COUNT, 1);
     for (size_t i = 0; i < TOTAL_COUNT; i++)
         put_be(out, totals[i], 8);
+    put_peaks(out, &c->peaks);
     for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         const struct record_lane *l = &c->lanes[slot];
         if (l->cold_ready + l->cold_scheduled + l->dead == 0)
@@ -162,6 +176,22 @@ void record_put_counters(struct buf *out, const struct record_counters *c)
         put_be(out, (uint64_t)l->low_ms, 8);
         put_be(out, l->low_seq, 8);
     }
+}
+
+#define SEQ_MAX ((1ULL << 48) - 1) /* six bytes of a key */
+
+static void get_lane(struct reader *r, struct record_lane *l)
+{
+    l->cold_ready = get_be(r, 8);
+    l->cold_scheduled = get_be(r, 8);
+    l->dead = get_be(r, 8);
+    l->clock_ms = (int64_t)get_be(r, 8);
+    l->low_ms = (int64_t)get_be(r, 8);
+    l->low_seq = get_be(r, 8);
+    bool low = l->low_ms <= TIME_MS_MAX || l->low_ms == INT64_MAX; /* the last: nothing is cold */
+    if (!low || l->clock_ms > TIME_MS_MAX || l->cold_ready > SEQ_MAX ||
+        l->cold_scheduled > SEQ_MAX || l->dead > SEQ_MAX)
+        r->ok = false;
 }
 
 bool record_get_counters(const char *data, size_t len, struct record_counters *c)
@@ -180,17 +210,12 @@ bool record_get_counters(const char *data, size_t len, struct record_counters *c
             totals[i] = value;
     }
     memcpy(&c->totals, totals, sizeof(totals));
+    get_peaks(&r, &c->peaks);
     while (r.ok && r.at < r.end) {
         uint8_t slot = (uint8_t)get_be(&r, 1);
         if (slot >= LEVEL_COUNT_MAX)
             return false;
-        struct record_lane *l = &c->lanes[slot];
-        l->cold_ready = get_be(&r, 8);
-        l->cold_scheduled = get_be(&r, 8);
-        l->dead = get_be(&r, 8);
-        l->clock_ms = (int64_t)get_be(&r, 8);
-        l->low_ms = (int64_t)get_be(&r, 8);
-        l->low_seq = get_be(&r, 8);
+        get_lane(&r, &c->lanes[slot]);
     }
-    return r.ok;
+    return r.ok && c->next_seq > 0 && c->next_seq <= SEQ_MAX;
 }

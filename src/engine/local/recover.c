@@ -1,7 +1,6 @@
 #include "base/mem.h"
 #include "engine/local/impl.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,10 +47,12 @@ static void bump_next_queue(struct recovery *r, uint32_t next)
 static bool load_next_queue(struct recovery *r, const char *key, size_t key_len, const char *value,
                             size_t len)
 {
-    if (len != 4)
-        return damaged(r, "next queue", key, key_len);
     const unsigned char *v = (const unsigned char *)value;
-    bump_next_queue(r, (uint32_t)v[0] << 24 | (uint32_t)v[1] << 16 | (uint32_t)v[2] << 8 | v[3]);
+    uint32_t next =
+        len == 4 ? (uint32_t)v[0] << 24 | (uint32_t)v[1] << 16 | (uint32_t)v[2] << 8 | v[3] : 0;
+    if (next == 0 || next == UINT32_MAX)
+        return damaged(r, "next queue", key, key_len);
+    bump_next_queue(r, next);
     return true;
 }
 
@@ -61,9 +62,12 @@ static bool load_queue(struct recovery *r, const char *key, size_t key_len, cons
     char name[QUEUE_NAME_MAX + 1];
     struct queue_config config;
     uint32_t id;
-    if (!key_parse_queue(key, key_len, &id) || !record_get_queue(value, len, name, &config))
+    if (key_len != 5 || !key_parse_queue(key, key_len, &id) || id == 0 || id == UINT32_MAX ||
+        !record_get_queue(value, len, name, &config))
         return damaged(r, "queue", key, key_len);
     struct local *l = r->shards[engine_shard_of(name, strlen(name), r->shard_count)];
+    if (map_get(&l->r.queues, name, strlen(name)))
+        return damaged(r, "second queue", key, key_len);
     struct loading *q = mem_zalloc(sizeof(*q));
     q->lq = local_queue_new(l, name, id, &config);
     seqmap_put(&r->queues, id, q);
@@ -95,20 +99,47 @@ static void load_lane(struct queue *q, uint8_t slot, const struct record_lane *i
         lane->tail_due_ms = in->clock_ms + 1; /* at the earliest: the first sweep finds out */
 }
 
+/* A level that holds messages does not vanish. */
+static bool has_levels(const struct queue_config *config, const struct record_counters *c)
+{
+    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct record_lane *l = &c->lanes[slot];
+        if (l->cold_ready + l->cold_scheduled + l->dead > 0 &&
+            levels_rank_of_slot(config, slot) < 0)
+            return false;
+    }
+    return true;
+}
+
 static bool load_counters(struct recovery *r, const char *key, size_t key_len, const char *value,
                           size_t len)
 {
     struct loading *q = loading_of(r, key, key_len);
     struct record_counters c;
-    if (!q || !record_get_counters(value, len, &c))
+    if (!q || key_len != 5 || !record_get_counters(value, len, &c) ||
+        !has_levels(&q->lq->rq->face.config, &c))
         return damaged(r, "counters", key, key_len);
     struct engine_queue *face = &q->lq->rq->face;
     face->next_seq = c.next_seq;
     face->view.totals = c.totals;
     face->view.bytes += c.cold_bytes;
     q->lq->cold_bytes = c.cold_bytes;
+    q->lq->peaks = c.peaks;
+    peaks_see(&q->lq->peaks, r->now.wall_ms, c.next_seq);
+    q->lq->changed = true; /* the first that is written says what this clock made ready */
     for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
         load_lane(&q->lq->rq->core, slot, &c.lanes[slot]);
+    return true;
+}
+
+static bool load_schedule(struct recovery *r, const char *key, size_t key_len, const char *value,
+                          size_t len)
+{
+    struct loading *q = loading_of(r, key, key_len);
+    struct schedule s;
+    if (!q || !record_get_schedule(value, len, &s))
+        return damaged(r, "schedule", key, key_len);
+    resident_schedule_restore(q->lq->rq, &s);
     return true;
 }
 
@@ -127,6 +158,15 @@ static bool load_state(struct recovery *r, const char *key, size_t key_len, cons
     return true;
 }
 
+/* Whether the queue can have it: its number was given out, to nobody else, and its level is there.
+ */
+static bool fits(struct loading *q, const struct message *m)
+{
+    return message_seq(m) < q->lq->rq->face.next_seq &&
+           !tail_in_memory(&q->lq->rq->core, message_seq(m)) &&
+           levels_rank_of_slot(&q->lq->rq->face.config, m->slot) >= 0;
+}
+
 static bool load_message(struct recovery *r, const char *key, size_t key_len, const char *value,
                          size_t len)
 {
@@ -140,10 +180,12 @@ static bool load_message(struct recovery *r, const char *key, size_t key_len, co
     struct message *state = seqmap_remove(&q->states, id.seq);
     if (state)
         record_apply_state(m, state);
-    if (id.seq >= q->lq->rq->face.next_seq) {
+    if (!fits(q, m)) {
         message_free(m);
         return damaged(r, "message or counters", key, key_len);
     }
+    if (!m->touched && peaks_passed(&q->lq->peaks, m->ready_ms, id.seq))
+        m->state = MESSAGE_READY;
     queue_restore(&q->lq->rq->core, m, r->now);
     return true;
 }
@@ -168,11 +210,11 @@ static bool load_cold_states(struct recovery *r, struct loading *q)
     uint64_t seq = 0;
     for (struct message *m; (m = seqmap_next(&q->states, seq, &seq)); seq++) {
         seqmap_remove(&q->states, seq);
-        if (!m->cold) {
+        if (!m->cold || !fits(q, m)) {
             message_free(m);
             buf_printf(r->error,
                        "the store has the state of message %llu of queue %s, but not "
-                       "the message",
+                       "the message, or another of its number",
                        (unsigned long long)seq, q->lq->rq->face.name);
             return false;
         }
@@ -220,7 +262,8 @@ enum status local_recover(struct local *shards[], uint32_t shard_count, struct i
     atomic_init(&shared->next_queue_id, 1);
     bool ok = load_all(&r, KEY_NEXT_QUEUE, load_next_queue) &&
               load_all(&r, KEY_QUEUE, load_queue) && load_all(&r, KEY_COUNTERS, load_counters) &&
-              load_all(&r, KEY_STATE, load_state) && load_all(&r, KEY_MESSAGE, load_message);
+              load_all(&r, KEY_SCHEDULE, load_schedule) && load_all(&r, KEY_STATE, load_state) &&
+              load_all(&r, KEY_MESSAGE, load_message);
     ok = finish_queues(&r) && ok;
     if (shared->damage[0] != '\0') {
         buf_puts(error, shared->damage);

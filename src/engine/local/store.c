@@ -1,5 +1,6 @@
 #include "engine/local/store.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "engine/local/store_impl.h"
 
@@ -14,7 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MIB (1024ULL * 1024)
+#define MIB       (1024ULL * 1024)
+#define LOG_FATAL 4 /* of RocksDB's levels; above it is only the header */
 
 struct store_iter {
     rocksdb_iterator_t *it;
@@ -33,8 +35,12 @@ static enum status refuse(struct buf *error, const char *what, const char *path)
 static enum status lock_directory(struct store *s, struct buf *error)
 {
     char path[4096];
-    if (mkdir(s->dir, 0750) < 0 && errno != EEXIST)
-        return refuse(error, "cannot create", s->dir);
+    if (mkdir(s->dir, 0750) < 0 && errno != EEXIST) {
+        bool orphan = errno == ENOENT;
+        enum status status = refuse(error, "cannot create", s->dir);
+        buf_puts(error, orphan ? "; create the folder that it is to be in" : "");
+        return status;
+    }
     snprintf(path, sizeof(path), "%s/LOCK", s->dir);
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     if (s->lock_fd < 0)
@@ -48,50 +54,53 @@ static enum status lock_directory(struct store *s, struct buf *error)
     return STATUS_ENGINE_UNAVAILABLE;
 }
 
-static bool write_format(const char *dir, const char *path)
-{
-    char temp[4096 + 8];
-    snprintf(temp, sizeof(temp), "%s.new", path);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-    if (fd < 0)
-        return false;
-    bool ok = dprintf(fd, "%d\n", STORE_FORMAT) > 0 && fsync(fd) == 0;
-    ok = close(fd) == 0 && ok && rename(temp, path) == 0;
-    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ok = ok && dir_fd >= 0 && fsync(dir_fd) == 0;
-    if (dir_fd >= 0)
-        close(dir_fd);
-    return ok;
-}
-
-static enum status read_format(struct store *s, struct buf *error)
+enum status store_format(const char *dir, long *format, struct buf *error)
 {
     char path[4096], text[32] = "";
-    snprintf(path, sizeof(path), "%s/FORMAT", s->dir);
+    snprintf(path, sizeof(path), "%s/FORMAT", dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? STATUS_OK : refuse(error, "cannot open", path);
     ssize_t got = read(fd, text, sizeof(text) - 1);
     close(fd);
     char *end;
-    s->format = got > 0 ? strtol(text, &end, 10) : 0;
-    if (s->format >= 1 && s->format <= STORE_FORMAT)
+    *format = got > 0 ? strtol(text, &end, 10) : 0;
+    if (*format >= 1 && *format <= STORE_FORMAT)
         return STATUS_OK;
-    if (s->format > STORE_FORMAT)
+    if (*format > STORE_FORMAT)
         buf_printf(error, "%s has format %ld, and this triaged knows up to %d; use a newer triaged",
-                   s->dir, s->format, STORE_FORMAT);
+                   dir, *format, STORE_FORMAT);
     else
-        buf_printf(error, "%s does not hold a format number; is %s a data directory?", path,
-                   s->dir);
+        buf_printf(error, "%s does not hold a format number; is %s a data directory?", path, dir);
     return STATUS_ENGINE_UNAVAILABLE;
+}
+
+/* The name of a new directory is durable before anything in it is promised. Who may not read the
+ * folder above cannot see to that. */
+static enum status settle_name(const struct store *s, struct buf *error)
+{
+    if (s->format > 0 || file_sync_name(s->dir) || errno == EACCES)
+        return STATUS_OK;
+    return refuse(error, "cannot sync the folder of", s->dir);
+}
+
+/* A directory gets its secret before it has a log. One that has a log and not its secret was copied
+ * without it, unless the log is older than secrets are. */
+static enum status get_secret(struct store *s, struct buf *error)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/log", s->dir);
+    bool make = s->format > 0 ? s->format < STORE_FORMAT : access(path, F_OK) != 0;
+    return secret_open(s->dir, make, s->secret, error);
 }
 
 /* A new directory gets its number, and an older one ours, when all that it stands for is there. */
 static enum status settle_format(const struct store *s, struct buf *error)
 {
-    char path[4096];
+    char path[4096], text[32];
     snprintf(path, sizeof(path), "%s/FORMAT", s->dir);
-    if (s->format == STORE_FORMAT || write_format(s->dir, path))
+    int len = snprintf(text, sizeof(text), "%d\n", STORE_FORMAT);
+    if (s->format == STORE_FORMAT || file_replace(path, text, (size_t)len, 0640))
         return STATUS_OK;
     return refuse(error, "cannot write", path);
 }
@@ -103,13 +112,19 @@ static unsigned char drop_outdated(void *state, int level, const char *key, size
                                    const char *value, size_t value_len, char **new_value,
                                    size_t *new_len, unsigned char *changed)
 {
-    (void)state, (void)level, (void)new_value, (void)new_len, (void)changed;
-    const int64_t slack_ms = 60000; /* clocks are set back by less than this, or oddly */
-    int64_t until_ms;
-    if (key_len == 0 || (key[0] != KEY_DEDUP && key[0] != KEY_HISTORY) ||
-        !record_whole_until(value, value_len, &until_ms) || until_ms == INT64_MAX)
+    (void)level, (void)new_value, (void)new_len, (void)changed;
+    /* Clocks are set back by less than this, or oddly; and a configuration is durable by then. */
+    const int64_t slack_ms = 60000;
+    struct store *s = state;
+    uint32_t queue;
+    int64_t until_ms, history_ms;
+    if (!key_parse_queue(key, key_len, &queue))
         return 0;
-    return until_ms + slack_ms < clock_now().wall_ms;
+    if (key[0] == KEY_HISTORY && terms_get(&s->terms, queue, &history_ms) &&
+        record_whole_died(value, value_len, &until_ms))
+        return until_ms + history_ms + slack_ms < clock_now().wall_ms;
+    return key[0] == KEY_DEDUP && record_dedup_until(value, value_len, &until_ms) &&
+           until_ms != INT64_MAX && until_ms + slack_ms < clock_now().wall_ms;
 }
 
 static void nothing_to_free(void *state)
@@ -138,7 +153,7 @@ static struct sizes sizes_for(uint64_t disk_bytes)
 {
     bool roomy = disk_bytes >= 32 * 1024 * MIB;
     uint64_t buffer = disk_bytes / 64;
-    buffer = buffer > 32 * MIB ? 32 * MIB : buffer < 1 * MIB ? 1 * MIB : buffer;
+    buffer = buffer > 32 * MIB ? 32 * MIB : buffer < MIB / 4 ? MIB / 4 : buffer;
     struct sizes z = {.buffer = buffer, .files = roomy ? 20 : 6};
     z.reserve = (uint64_t)(2 * z.files + 8) * buffer;
     return z;
@@ -173,12 +188,24 @@ static void set_table(struct store *s, rocksdb_options_t *o, bool bloom)
     rocksdb_block_based_options_destroy(t);
 }
 
+/* Files do not take more than is in them: what RocksDB would allocate ahead, four buffers for each
+ * flush and 4 MiB for its manifest, is as much as a small disk has left. */
+static rocksdb_options_t *without_preallocation(rocksdb_options_t *o)
+{
+    rocksdb_options_t *without = rocksdb_options_create();
+    char *message = NULL;
+    rocksdb_get_options_from_string(o, "allow_fallocate=false", without, &message);
+    assert(!message);
+    rocksdb_options_destroy(o);
+    return without;
+}
+
 static void make_options(struct store *s, const struct sizes *z)
 {
     s->cache = rocksdb_cache_create_lru(32 * MIB);
-    s->filter = rocksdb_compactionfilter_create(NULL, nothing_to_free, drop_outdated, filter_name);
+    s->filter = rocksdb_compactionfilter_create(s, nothing_to_free, drop_outdated, filter_name);
 
-    rocksdb_options_t *db = s->db_options = common_options(z);
+    rocksdb_options_t *db = s->db_options = without_preallocation(common_options(z));
     rocksdb_options_set_create_if_missing(db, 1);
     rocksdb_options_set_create_missing_column_families(db, 1);
     rocksdb_options_set_allow_concurrent_memtable_write(db, 0); /* a vector takes one writer */
@@ -187,7 +214,11 @@ static void make_options(struct store *s, const struct sizes *z)
     rocksdb_options_set_wal_recovery_mode(db, rocksdb_tolerate_corrupted_tail_records_recovery);
     rocksdb_options_set_max_background_jobs(db, 2);
     rocksdb_options_set_bytes_per_sync(db, 1 * MIB);
+    /* Its LOG has the settings and nothing else: RocksDB aborts when it cannot write a line. */
+    rocksdb_options_set_info_log_level(db, LOG_FATAL);
     rocksdb_options_set_keep_log_file_num(db, 3);
+    rocksdb_options_set_max_log_file_size(db, z->buffer / 4);
+    rocksdb_options_set_max_manifest_file_size(db, z->buffer / 4);
     rocksdb_options_set_max_open_files(db, 1000);
     rocksdb_options_set_stats_dump_period_sec(db, 0);
 
@@ -221,16 +252,9 @@ static enum status open_db(struct store *s, struct buf *error)
     return message ? store_failure(message, error) : STATUS_OK;
 }
 
-void store_space_look(struct store *s)
-{
-    struct statvfs fs;
-    if (statvfs(s->dir, &fs) == 0)
-        atomic_store(&s->space_free, (uint64_t)fs.f_bavail * fs.f_frsize);
-}
-
 static void set_sizes(struct store *s, const struct sizes *z, uint64_t disk_reserve)
 {
-    s->disk_reserve = disk_reserve ? disk_reserve : z->reserve;
+    space_init(s, disk_reserve, z->reserve);
     s->buffer_bytes = z->buffer;
     s->segment_bytes = z->buffer / 8 / WAL_BLOCK * WAL_BLOCK;
     s->log_bytes_max = z->buffer * 4;
@@ -255,9 +279,14 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
     struct store *s = mem_zalloc(sizeof(*s));
     s->dir = mem_dup(dir, strlen(dir));
     s->lock_fd = -1;
+    terms_init(&s->terms);
     enum status status = lock_directory(s, error);
     if (!status)
-        status = read_format(s, error);
+        status = store_format(s->dir, &s->format, error);
+    if (!status)
+        status = settle_name(s, error);
+    if (!status)
+        status = get_secret(s, error);
     struct statvfs fs;
     if (!status && statvfs(dir, &fs) < 0)
         status = refuse(error, "cannot look at", dir);
@@ -268,7 +297,7 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
     uint64_t disk_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
     struct sizes sizes = sizes_for(disk_bytes);
     set_sizes(s, &sizes, disk_reserve);
-    store_space_look(s);
+    store_copy_forget(s);
     make_options(s, &sizes);
     make_ways(s);
     status = open_db(s, error);
@@ -280,6 +309,7 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
         store_close(s);
         return status;
     }
+    store_space_look(s);
     store_keeper_start(s);
     *out = s;
     return STATUS_OK;
@@ -314,20 +344,9 @@ void store_close(struct store *s)
     }
     if (s->lock_fd >= 0)
         close(s->lock_fd);
+    terms_fini(&s->terms);
     free(s->dir);
     free(s);
-}
-
-enum status store_space(struct store *s)
-{
-    return atomic_load_explicit(&s->space_free, memory_order_relaxed) < s->disk_reserve
-               ? STATUS_STORAGE_FULL
-               : STATUS_OK;
-}
-
-uint64_t store_space_free(struct store *s)
-{
-    return atomic_load(&s->space_free);
 }
 
 /* Reading */
@@ -362,6 +381,14 @@ bool store_get(struct store *s, enum store_family f, const struct key *k, struct
     buf_put(value, data, len);
     rocksdb_pinnableslice_destroy(slice);
     return true;
+}
+
+void store_keeps(struct store *s, uint32_t queue, int64_t history_ms)
+{
+    if (history_ms < 0)
+        terms_drop(&s->terms, queue);
+    else
+        terms_set(&s->terms, queue, history_ms);
 }
 
 struct store_iter *store_iter_open(struct store *s, enum store_family f, const struct key *prefix,

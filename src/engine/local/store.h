@@ -11,9 +11,11 @@
  * it gets exactly what is missing, whichever of the two was flushed when.
  *
  *   DIR/FORMAT   the number of the format, as text
+ *   DIR/KEY      the secret that the log is sealed with (secret.h)
  *   DIR/LOCK     locked for as long as a server has the directory
  *   DIR/log/     the write-ahead log
- *   DIR/store/   RocksDB's own */
+ *   DIR/store/   RocksDB's own
+ *   DIR/links/   while a backup to another disk is made: links to what is in store/ */
 #ifndef TRIAGE_ENGINE_LOCAL_STORE_H
 #define TRIAGE_ENGINE_LOCAL_STORE_H
 
@@ -21,11 +23,11 @@
 #include "base/status.h"
 #include "engine/local/record.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STORE_FORMAT 2 /* 1 had RocksDB's log */
+#define STORE_TEND_MS 200
+#define STORE_FORMAT  3 /* 1 had RocksDB's log, and 2 a log without a seal; both are taken over */
 
 struct store;
 struct store_batch;
@@ -33,14 +35,21 @@ struct store_iter;
 
 enum store_family { STORE_HOT, STORE_COLD };
 
+/* The number in FORMAT; *format is untouched when there is none, as in a new directory. Changes
+ * nothing. */
+MUST_USE enum status store_format(const char *dir, long *format, struct buf *error);
+
 /* Creates the directory when missing. `synced`: most writes will be. On failure `error` has a
  * sentence. */
 MUST_USE enum status store_open(const char *dir, uint64_t disk_reserve, bool synced,
                                 struct store **out, struct buf *error);
 void store_close(struct store *s);
 
-/* Any thread. STORAGE_FULL when free space is below the reserve, looked at now and then. */
+/* Any thread. STORAGE_FULL when free space is below the reserve, looked at now and then. What is
+ * to be stored takes its space at once, or is refused; it is done when it was applied. */
 enum status store_space(struct store *s);
+MUST_USE enum status store_space_take(struct store *s, uint64_t bytes);
+void store_space_done(struct store *s, uint64_t bytes);
 uint64_t store_space_free(struct store *s);
 void store_space_look(struct store *s); /* asks the file system */
 
@@ -65,8 +74,9 @@ void store_delete_prefix(struct store *s, struct store_batch *b, enum store_fami
 MUST_USE enum status store_log(struct store *s, struct store_batch *b, struct buf *error);
 MUST_USE enum status store_log_write(struct store *s, bool sync, struct buf *error);
 MUST_USE enum status store_apply(struct store *s, struct store_batch *b, struct buf *error);
-/* For as long as the disk is full, now and then: what was deleted leaves it soon. */
-MUST_USE enum status store_squeeze(struct store *s, struct buf *error);
+/* Between batches, and at least every STORE_TEND_MS while the disk is full: looks at the disk when
+ * that is due, and sees to it that what was deleted leaves a full one soon. */
+MUST_USE enum status store_tend(struct store *s, struct buf *error);
 
 /* Reading. Any thread; sees what was written before. */
 bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,
@@ -80,5 +90,22 @@ void store_iter_next(struct store_iter *it);
 const char *store_iter_key(const struct store_iter *it, size_t *len);
 const char *store_iter_value(const struct store_iter *it, size_t *len);
 bool store_iter_close(struct store_iter *it, struct buf *error); /* false: it met damage */
+
+/* A queue keeps what is done for so long; -1: it is deleted. Any thread. Until this was said of a
+ * queue, its history stays whole. */
+void store_keeps(struct store *s, uint32_t queue, int64_t history_ms);
+
+/* A copy of the directory while it is written, store_copy.c; from any other thread, one at a time.
+ * `to` is an empty folder, and gets all but FORMAT and LOCK. With `moment_ms` the copy has every
+ * batch that was applied before that time of the wall clock, and none that was logged after the
+ * copy of the log began. `step` is told of bytes on their way, and ends it with any status but OK.
+ */
+typedef enum status store_copy_step(void *ctx, uint64_t bytes, struct buf *error);
+uint64_t store_copy_bytes(struct store *s, const char *to); /* about as many as it will write */
+MUST_USE enum status store_copy(struct store *s, const char *to, store_copy_step *step, void *ctx,
+                                int64_t *moment_ms, struct buf *error);
+enum status store_room(struct store *s, const char *path); /* the reserve is free there; asks */
+const char *store_dir(const struct store *s);
+uint64_t store_reserve(struct store *s);
 
 #endif

@@ -8,7 +8,6 @@
  *
  * Memtables are flushed by the thread that writes, which syncs the log first: tables are never
  * ahead of what the log has on disk, and the two families do not drift apart in a crash. */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/plant.h"
 #include "engine/local/frame.h"
@@ -17,9 +16,12 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define ENTRY_BYTES      32 /* what a memtable adds to each record */
-#define SQUEEZE_PAUSE_US (200 * 1000)
+#define RETRY_PAUSE_MS 50
+#define RETRY_MAX_MS   (60 * 1000)
+#define SPARES_SCARCE  8  /* segments that wait to be used, so that others can fill the disk */
+#define ENTRY_BYTES    32 /* what a memtable adds to each record */
 
 struct store_batch {
     rocksdb_writebatch_t *parts[STORE_FAMILIES];
@@ -133,10 +135,25 @@ enum status store_log_write(struct store *s, bool sync, struct buf *error)
 
 /* Memtables */
 
-static enum status flush(struct store *s, int f, bool wait, struct buf *error)
+/* A flush has met the end of the disk, because others took what was left while it ran. RocksDB
+ * writes nothing until it has tried again, some seconds later; what was not written is in the log
+ * and can be written then. By the time it says so there may be room again: what counts is that
+ * there was little a while ago. */
+static bool out_of_space(const struct store *s, const char *message)
+{
+    uint64_t scarce_us = atomic_load(&s->space.scarce_us);
+    return message && strstr(message, "No space left") && scarce_us > 0 &&
+           clock_mono_us() - scarce_us < 2 * RETRY_MAX_MS * 1000ull;
+}
+
+enum status store_flush(struct store *s, int f, bool wait, struct buf *error)
 {
     char *message = NULL;
     rocksdb_flush_cf(s->db, wait ? s->flush_now : s->flush_later, s->families[f], &message);
+    if (!wait && out_of_space(s, message)) {
+        rocksdb_free(message);
+        return STATUS_OK; /* it stays due */
+    }
     s->unflushed[f].bytes = 0;
     return message ? store_failure(message, error) : STATUS_OK;
 }
@@ -152,14 +169,35 @@ static enum status flush_what_is_due(struct store *s, struct buf *error)
 {
     enum status status = STATUS_OK;
     for (int f = 0; f < STORE_FAMILIES && !status; f++) {
-        if (!flush_due(s, f))
-            continue;
+        if (!flush_due(s, f) || !space_for(s, s->unflushed[f].bytes))
+            continue; /* what is in memory is in the log: a flush that fails would be worse */
         if (s->applied_end > wal_synced(s->wal))
             status = wal_sync(s->wal, error);
         if (!status)
-            status = flush(s, f, false, error);
+            status = store_flush(s, f, false, error);
     }
     return status;
+}
+
+static bool flush_is_retried(const struct store *s, const char *message, int *turn)
+{
+    if (!out_of_space(s, message))
+        return false;
+    const struct timespec pause = {.tv_nsec = RETRY_PAUSE_MS * 1000000L};
+    nanosleep(&pause, NULL);
+    return ++*turn * RETRY_PAUSE_MS <= RETRY_MAX_MS;
+}
+
+static char *write_part(struct store *s, rocksdb_writebatch_t *part)
+{
+    char *message = NULL;
+    for (int turn = 0;;) {
+        rocksdb_write(s->db, s->write, part, &message);
+        if (!flush_is_retried(s, message, &turn))
+            return message;
+        rocksdb_free(message);
+        message = NULL;
+    }
 }
 
 static enum status apply_part(struct store *s, int f, rocksdb_writebatch_t *part, uint64_t seq,
@@ -167,17 +205,16 @@ static enum status apply_part(struct store *s, int f, rocksdb_writebatch_t *part
 {
     struct unflushed *u = &s->unflushed[f];
     size_t bytes;
-    char *message = NULL;
     rocksdb_writebatch_data(part, &bytes);
     if (u->bytes == 0)
         u->log_from = wal_bytes(s->wal);
     u->bytes += bytes + (uint64_t)rocksdb_writebatch_count(part) * ENTRY_BYTES;
     atomic_store(&u->last, seq);
-    rocksdb_write(s->db, s->write, part, &message);
+    char *message = write_part(s, part);
     return message ? store_failure(message, error) : STATUS_OK;
 }
 
-static void kick_keeper(struct store *s)
+void store_kick_keeper(struct store *s)
 {
     s->kicked_at = wal_bytes(s->wal);
     pthread_mutex_lock(&s->keeper.mutex);
@@ -200,7 +237,7 @@ enum status store_apply(struct store *s, struct store_batch *b, struct buf *erro
     s->applied_end = b->end;
     atomic_store(&s->applied, b->seq);
     if (wal_bytes(s->wal) - s->kicked_at >= s->segment_bytes / 2)
-        kick_keeper(s);
+        store_kick_keeper(s);
     return flush_what_is_due(s, error);
 }
 
@@ -220,6 +257,22 @@ static bool position(struct store *s, int f, uint64_t *seq, struct buf *error)
     *seq = value && len == 8 ? frame_get_u64(value) : 0;
     rocksdb_free(value);
     return true;
+}
+
+enum status store_note_position(struct store *s, int f, struct buf *error)
+{
+    uint64_t last = atomic_load(&s->unflushed[f].last), seq;
+    if (!position(s, f, &seq, error))
+        return STATUS_ENGINE_UNAVAILABLE;
+    char number[8];
+    frame_put_u64(number, seq > last ? seq : last);
+    rocksdb_writebatch_t *part = rocksdb_writebatch_create();
+    rocksdb_writebatch_put_cf(part, s->families[f], position_key, sizeof(position_key), number,
+                              sizeof(number));
+    char *message = write_part(s, part);
+    rocksdb_writebatch_destroy(part);
+    s->unflushed[f].bytes += ENTRY_BYTES;
+    return message ? store_failure(message, error) : STATUS_OK;
 }
 
 /* From where on the log is needed. */
@@ -249,7 +302,7 @@ static void *keeper_main(void *arg)
         k->kicked = false;
         pthread_mutex_unlock(&k->mutex);
         wal_release(s->wal, floor_now(s));
-        wal_prepare(s->wal);
+        wal_prepare(s->wal, atomic_load(&s->space.scarce) ? SPARES_SCARCE : 1);
         pthread_mutex_lock(&k->mutex);
     }
     pthread_mutex_unlock(&k->mutex);
@@ -263,6 +316,8 @@ void store_keeper_start(struct store *s)
     if (pthread_create(&s->keeper.thread, NULL, keeper_main, s) != 0)
         abort();
     s->keeper.running = true;
+    if (atomic_load(&s->space.scarce))
+        store_kick_keeper(s);
 }
 
 void store_keeper_stop(struct store *s)
@@ -276,35 +331,6 @@ void store_keeper_stop(struct store *s)
     pthread_join(s->keeper.thread, NULL);
     pthread_cond_destroy(&s->keeper.wanted);
     pthread_mutex_destroy(&s->keeper.mutex);
-}
-
-/* A full disk */
-
-static bool compacting(struct store *s)
-{
-    uint64_t running = 0;
-    rocksdb_property_int(s->db, "rocksdb.num-running-compactions", &running);
-    return running > 0;
-}
-
-/* Deletions free space once they are in tables and have met there what they delete. Usually that
- * can wait until a memtable is full of them; a full disk never fills one. */
-enum status store_squeeze(struct store *s, struct buf *error)
-{
-    uint64_t now_us = clock_mono_us();
-    if (now_us < s->squeezed_us + SQUEEZE_PAUSE_US || compacting(s))
-        return STATUS_OK;
-    s->squeezed_us = now_us;
-    enum status status = wal_sync(s->wal, error);
-    for (int f = 0; f < STORE_FAMILIES && !status; f++) {
-        if (s->unflushed[f].bytes > 0)
-            status = flush(s, f, false, error);
-        char *message = NULL;
-        rocksdb_suggest_compact_range_cf(s->db, s->families[f], NULL, 0, NULL, 0, &message);
-        rocksdb_free(message); /* it was a suggestion */
-    }
-    kick_keeper(s);
-    return status;
 }
 
 /* After a crash */
@@ -359,7 +385,7 @@ static enum status replay(struct store *s, struct buf *error)
     enum status status = wal_replay(s->wal, replay_record, &r, error);
     for (int f = 0; f < STORE_FAMILIES && !status; f++) {
         if (s->unflushed[f].bytes > 0)
-            status = flush(s, f, true, error);
+            status = store_flush(s, f, true, error);
     }
     return status;
 }
@@ -368,10 +394,13 @@ enum status store_recover(struct store *s, bool direct, struct buf *error)
 {
     struct buf dir = {0};
     buf_printf(&dir, "%s/log", s->dir);
-    struct wal_options options = {
-        .dir = buf_cstr(&dir), .segment_bytes = s->segment_bytes, .direct = direct};
+    struct wal_options options = {.dir = buf_cstr(&dir),
+                                  .segment_bytes = s->segment_bytes,
+                                  .direct = direct,
+                                  .secret = s->secret,
+                                  .old = s->format == 2};
     enum status status = wal_open(&options, &s->wal, error);
-    if (!status && s->format == STORE_FORMAT && wal_empty(s->wal)) {
+    if (!status && s->format >= 2 && wal_empty(s->wal)) {
         buf_printf(error, "%s has no log in it; was it moved?", buf_cstr(&dir));
         status = STATUS_ENGINE_UNAVAILABLE;
     }

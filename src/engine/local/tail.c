@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define REFILL_BYTES (1024 * 1024)
-
 bool tail_in_memory(struct queue *q, uint64_t seq)
 {
     return seqmap_get(&q->messages, seq) != NULL;
@@ -57,11 +55,30 @@ void tail_limbo_release(struct local_queue *lq, uint64_t group)
 
 /* From the tail to memory */
 
-void tail_take_in(struct queue *q, struct message *m, struct instant now)
+/* Why a message of the store is not one that the queue can have there; NULL: it is. */
+static const char *misplaced(struct queue *q, const struct message *m)
 {
+    const struct lane *l = &q->lanes[m->slot];
+    uint64_t counted = m->ready_ms <= l->tail_clock_ms ? l->tail_ready : l->tail_scheduled;
+    if (message_seq(m) >= *q->next_seq)
+        return "is in the store, and has a number that was not given out yet";
+    if (tail_in_memory(q, message_seq(m)))
+        return "is in the store twice";
+    return counted == 0 ? "is in the store, and its queue's counters do not have it" : NULL;
+}
+
+bool tail_take_in(struct queue *q, struct message *m, struct instant now)
+{
+    const char *why = misplaced(q, m);
+    if (why) {
+        journal_damage_of(q, message_seq(m), why);
+        message_free(m);
+        return false;
+    }
     queue_tail_take(q, m);
     m->state = MESSAGE_SCHEDULED;
     queue_restore(q, m, now);
+    return true;
 }
 
 static struct message *decode_cold(struct queue *q, const char *data, size_t len,
@@ -102,9 +119,8 @@ void tail_iter_end(struct local *l, struct store_iter *it)
     buf_fini(&error);
 }
 
-/* The place right behind (ready_ms, seq). */
-static struct message_id place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
-                                     uint64_t seq)
+struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
+                                   uint64_t seq)
 {
     struct message_id id = {.queue = q->id, .slot = slot, .ready_ms = ready_ms, .seq = seq + 1};
     if (ready_ms < -TIME_MS_MAX - 1) {
@@ -114,7 +130,7 @@ static struct message_id place_after(const struct queue *q, uint8_t slot, int64_
     return id;
 }
 
-static void refill_from_limbo(struct queue *q, uint8_t slot, struct instant now)
+void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now)
 {
     struct local_queue *lq = local_queue_of(q);
     struct lane *lane = &q->lanes[slot];
@@ -132,72 +148,73 @@ static void refill_from_limbo(struct queue *q, uint8_t slot, struct instant now)
 
 void tail_refill(struct queue *q, uint8_t slot, struct instant now)
 {
-    struct local *l = local_behind(q);
-    struct lane *lane = &q->lanes[slot];
-    if (lane->bound_ms == INT64_MAX) /* it was read to its end: what is missing stays missing */
-        return;
-    if (l->refill_group > l->finished)
-        journal_settle(l, l->refill_group);
-    l->r.base.counters.refills++;
-    struct message_id from = place_after(q, slot, lane->bound_ms, lane->bound_seq);
-    struct key prefix, start;
-    key_lane(&prefix, q->id, slot);
-    key_message(&start, &from);
-    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
-    struct message_id at = from;
-    size_t taken = 0, bytes = 0;
-    for (; store_iter_valid(it) && taken < 2 * l->shared->window && bytes < REFILL_BYTES;
-         store_iter_next(it)) {
-        if (!tail_iter_id(q, it, &at) || tail_in_memory(q, at.seq))
-            continue;
-        struct message *m = tail_iter_message(q, it, &at);
-        if (!m)
-            continue;
-        taken++;
-        bytes += message_body_len(m);
-        tail_take_in(q, m, now);
-    }
-    bool more = store_iter_valid(it);
-    lane->bound_ms = more ? at.ready_ms : INT64_MAX;
-    lane->bound_seq = more ? at.seq : UINT64_MAX;
-    tail_iter_end(l, it);
-    refill_from_limbo(q, slot, now);
-    if (!more && lane_has_tail(lane))
-        journal_damage(l, "a queue's counters name messages that the store does not have");
+    if (!local_behind(q)->shared->reader)
+        fetch_lane_now(local_queue_of(q), slot, now);
+}
+
+/* Read ahead of claims, while there is room for it. */
+static bool runs_low(const struct local *l, const struct lane *lane)
+{
+    return lane->ready.count < l->shared->window &&
+           l->r.base.counters.resident_bytes < l->shared->memory_limit;
 }
 
 void tail_top_up(struct resident_queue *rq, struct instant now)
 {
     struct queue *q = &rq->core;
+    struct local *l = local_behind(q);
     for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
-        if (!lane_head_known(&q->lanes[slot]))
-            tail_refill(q, slot, now);
+        const struct lane *lane = &q->lanes[slot];
+        if (!l->shared->reader) {
+            if (!lane_head_known(lane))
+                fetch_lane_now(local_queue_of(q), slot, now);
+        } else if (lane_tail_claimable(lane) && (runs_low(l, lane) || !lane_head_known(lane))) {
+            fetch_lane(local_queue_of(q), slot);
+        }
     }
 }
 
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t to_ms, int64_t *next_ms)
+#define DUE_WINDOWS 8 /* of keys to look at; all of one millisecond are one */
+
+uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms)
 {
     struct local *l = local_behind(q);
-    journal_await_cold(l);
-    struct message_id from = place_after(q, slot, from_ms, (1ULL << 48) - 2), at;
+    journal_await_cold(local_queue_of(q));
+    struct message_id from = tail_place_after(q, slot, from_ms, (1ULL << 48) - 2), at;
     struct key prefix, start;
     key_lane(&prefix, q->id, slot);
     key_message(&start, &from);
     struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
-    uint64_t due = 0;
+    uint64_t due = 0, seen = 0, seen_max = DUE_WINDOWS * l->shared->window;
+    int64_t last_ms = from_ms;
     *next_ms = INT64_MAX;
-    for (; store_iter_valid(it); store_iter_next(it)) {
+    for (; store_iter_valid(it); store_iter_next(it), seen++) {
         size_t len;
         const char *key = store_iter_key(it, &len);
-        if (!key_parse_message(key, len, &at) || tail_in_memory(q, at.seq))
+        if (!key_parse_message(key, len, &at)) {
+            journal_damage(l, "a key in the store does not decode");
             continue;
-        if (at.ready_ms > to_ms) {
+        }
+        if (seen >= seen_max && at.ready_ms > last_ms && at.ready_ms <= *to_ms) {
+            *to_ms = at.ready_ms - 1;
+            *next_ms = at.ready_ms;
+            break;
+        }
+        last_ms = at.ready_ms;
+        if (tail_in_memory(q, at.seq))
+            continue;
+        if (at.ready_ms > *to_ms) {
             *next_ms = at.ready_ms;
             break;
         }
         due++;
     }
     tail_iter_end(l, it);
+    uint64_t counted = q->lanes[slot].tail_scheduled;
+    if (due > counted) {
+        journal_damage_of(q, at.seq, "is in the store, and its queue's counters do not have it");
+        due = counted;
+    }
     return due;
 }
 
@@ -213,9 +230,7 @@ bool tail_bring(struct queue *q, const struct message_id *id)
         return false;
     }
     struct message *m = decode_cold(q, l->scratch.data, l->scratch.len, id);
-    if (m)
-        tail_take_in(q, m, l->now);
-    return m != NULL;
+    return m && tail_take_in(q, m, l->now);
 }
 
 void tail_body(struct queue *q, struct message *m)
@@ -262,7 +277,9 @@ static void spill_last(struct queue *q, struct message *m)
         lane->bound_seq = last ? message_seq(last) : 0;
     }
     l->refill_group = journal_group(l)->number;
+    fetch_cut(lq, m->slot, INT64_MIN, 0);
     if (was_cold) {
+        journal_expiry_put(lq, m);
         message_free(m);
         return;
     }
@@ -281,7 +298,7 @@ void tail_spill(struct queue *q, uint8_t slot)
         struct message *m = lane_last_born(lane);
         /* After the clock was set back the tail would count as ready what is scheduled, or the
          * other way round. */
-        int64_t clock_ms = lane_has_tail(lane) ? lane->tail_clock_ms : l->now.wall_ms;
+        int64_t clock_ms = lane_has_cold(lane) ? lane->tail_clock_ms : l->now.wall_ms;
         bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
         if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)

@@ -146,7 +146,8 @@ static enum status create_segment(struct wal *w, struct buf *error)
 /* Under the mutex. What the disk does not know to be in the tables, a crash would ask for. */
 static bool is_spare(const struct wal *w, const struct segment *s)
 {
-    return s != w->busy && (s->number == 0 || s->last < w->floor_synced);
+    uint64_t needed = w->held ? w->floor_held : w->floor_synced;
+    return s != w->busy && (s->number == 0 || s->last < needed);
 }
 
 /* The one that has been spare for longest, or NULL. */
@@ -170,6 +171,10 @@ static struct wal *wal_new(const struct wal_options *o)
     w->dir_fd = -1;
     w->segment_bytes = o->segment_bytes;
     w->direct = o->direct;
+    w->old = o->old;
+    w->damage = o->damage;
+    w->damage_ctx = o->damage_ctx;
+    frame_key_init(&w->key, o->secret);
     if (posix_memalign((void **)&w->buffer, WAL_BLOCK, BUFFER_BYTES) != 0)
         abort();
     pthread_mutex_init(&w->creating, NULL);
@@ -183,7 +188,7 @@ enum status wal_open(const struct wal_options *options, struct wal **out, struct
     assert(options->segment_bytes >= 2 * WAL_BLOCK);
     struct wal *w = wal_new(options);
     enum status status = STATUS_OK;
-    if (mkdir(w->dir, 0750) < 0 && errno != EEXIST)
+    if (!w->damage && mkdir(w->dir, 0750) < 0 && errno != EEXIST)
         status = wal_refuse(error, "cannot create", w->dir);
     if (!status && (w->dir_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         status = wal_refuse(error, "cannot open", w->dir);
@@ -216,7 +221,16 @@ void wal_close(struct wal *w)
 
 bool wal_empty(const struct wal *w)
 {
-    return w->number == 0;
+    for (size_t i = 0; i < w->segment_count; i++) {
+        if (w->segments[i]->number > 0)
+            return false;
+    }
+    return true;
+}
+
+uint64_t wal_gap(const struct wal *w)
+{
+    return w->gap;
 }
 
 uint64_t wal_end(const struct wal *w)
@@ -248,6 +262,8 @@ enum status wal_replay(struct wal *w, wal_replay_fn *each, void *ctx, struct buf
         if (f->kind & FRAME_FIRST) { /* one before it that has no end was cut off by a crash */
             buf_clear(&record);
             seq = f->seq;
+        } else if (i > 0 && f->seq != f[-1].seq + 1) { /* the first of it is in a gap */
+            seq = 0;
         }
         if (!read_body(f, &record))
             status = wal_refuse(error, "cannot read", f->segment->path);
@@ -272,6 +288,7 @@ enum status wal_write(struct wal *w, struct buf *error)
     w->offset += len;
     w->bytes += len;
     w->used = 0;
+    atomic_store_explicit(&w->written, w->next - 1, memory_order_release);
     return STATUS_OK;
 }
 
@@ -302,12 +319,13 @@ static void seal(struct wal *w, char *at, unsigned kind, size_t len)
     pthread_mutex_lock(&w->mutex);
     w->floor_written = w->floor;
     pthread_mutex_unlock(&w->mutex);
-    frame_seal(at, &(struct frame){.kind = kind,
-                                   .len = len,
-                                   .epoch = w->current->epoch,
-                                   .seq = w->next,
-                                   .synced = w->synced,
-                                   .floor = w->floor_written});
+    struct frame f = {.kind = kind,
+                      .len = len,
+                      .epoch = w->current->epoch,
+                      .seq = w->next,
+                      .synced = w->synced,
+                      .floor = w->floor_written};
+    frame_seal(at, &f, &w->key);
 }
 
 /* Makes a spare segment the current one; false when there is none. */
@@ -341,7 +359,8 @@ static enum status take_segment(struct wal *w, struct buf *error)
 }
 
 /* Goes on in another segment. All before it is on the disk first, so that a segment that has a
- * beginning vouches for the end of the one before. */
+ * beginning vouches for the end of the one before; and so is the beginning before what follows it,
+ * so that a segment whose beginning cannot be read was damaged. */
 static enum status rotate(struct wal *w, struct buf *error)
 {
     enum status status = w->current ? wal_sync(w, error) : STATUS_OK;
@@ -356,7 +375,7 @@ static enum status rotate(struct wal *w, struct buf *error)
     frame_put_u64(w->buffer + FRAME_HEAD, s->number);
     seal(w, w->buffer, FRAME_SEGMENT, 8);
     w->used = frame_size(8);
-    return wal_write(w, error);
+    return wal_sync(w, error);
 }
 
 enum status wal_start(struct wal *w, uint64_t floor, struct buf *error)
@@ -368,8 +387,7 @@ enum status wal_start(struct wal *w, uint64_t floor, struct buf *error)
     for (size_t i = 0; i < w->segment_count; i++)
         set_direct(w, w->segments[i]);
     w->floor = floor > w->floor ? floor : w->floor;
-    enum status status = rotate(w, error);
-    return status ? status : wal_sync(w, error);
+    return rotate(w, error);
 }
 
 uint64_t wal_next(const struct wal *w)
@@ -449,7 +467,8 @@ uint64_t wal_bytes(const struct wal *w)
 void wal_release(struct wal *w, uint64_t floor)
 {
     pthread_mutex_lock(&w->mutex);
-    w->floor = floor > w->floor ? floor : w->floor;
+    if (!w->held) /* otherwise the next call says it again */
+        w->floor = floor > w->floor ? floor : w->floor;
     pthread_mutex_unlock(&w->mutex);
 }
 
@@ -470,31 +489,34 @@ static struct segment *take_surplus(struct wal *w)
     return s;
 }
 
-/* Whether a spare is there, or will be once the disk knows the floor. */
-static bool provided(const struct wal *w)
+/* Spares that are there, or will be once the disk knows the floor. */
+static size_t provided(const struct wal *w)
 {
+    size_t count = 0;
     for (size_t i = 0; i < w->segment_count; i++) {
         const struct segment *s = w->segments[i];
-        if (s != w->busy && s->size == w->segment_bytes && (s->number == 0 || s->last < w->floor))
-            return true;
+        uint64_t needed = w->held ? w->floor_held : w->floor;
+        count +=
+            s != w->busy && s->size == w->segment_bytes && (s->number == 0 || s->last < needed);
     }
-    return false;
+    return count;
 }
 
-void wal_prepare(struct wal *w)
+void wal_prepare(struct wal *w, size_t spares)
 {
+    assert(spares <= SPARES_MAX);
     pthread_mutex_lock(&w->creating);
     pthread_mutex_lock(&w->mutex);
     struct segment *surplus = take_surplus(w);
-    bool enough = provided(w);
+    size_t there = provided(w);
     pthread_mutex_unlock(&w->mutex);
     if (surplus) {
         unlink(surplus->path);
         wal_free_segment(surplus);
     }
     struct buf error = {0};
-    if (!enough && create_segment(w, &error) != STATUS_OK)
-        buf_clear(&error);
+    while (there < spares && create_segment(w, &error) == STATUS_OK)
+        there++;
     buf_fini(&error);
     pthread_mutex_unlock(&w->creating);
 }

@@ -3,15 +3,22 @@
  * It lives in segments: files of one size that are filled with zeros once and then written over
  * and over, so that a sync has to write data and no metadata. Measured on ext4, 16 KiB a time:
  * 173–263 us at the end of a growing file, 121–129 us this way. What is in a segment is said
- * by its first frame (number, epoch, first sequence number) and not by its name.
+ * by its first frame (number, epoch, first sequence number) and not by its name. That frame is on
+ * the disk before any other of the segment is written: so a segment begins with such a frame or is
+ * all zeros, and anything else is damage.
  *
  * A segment is used again when all in it is in the tables (`floor`), and when a later frame that
  * says so is on the disk.
  *
- * At start every frame is read and checked. The log ends before the first sequence number that is
- * missing. If any frame says that this one was synced, it is damage: the log is refused, with
- * file and offset. Otherwise it was being written in a crash, and the rest is left behind: the next
- * record goes to a new segment with an epoch of its own.
+ * At start every frame is read and checked. A frame counts when it has the epoch with which its
+ * segment begins, and was sealed with our secret (frame.h). Else it is bytes: of a client, or of an
+ * older life of the file. Nothing is lost by that, because a segment is begun when all before it is
+ * on the disk, and says so in its first frame.
+ *
+ * The log ends before the first sequence number that is missing. If any frame says that this one
+ * was synced, it is damage: the log is refused, with file and offset. Otherwise it was being
+ * written in a crash, and the rest is left behind: the next record goes to a new segment with an
+ * epoch of its own.
  *
  * wal_release and wal_prepare: any one thread; the rest: one thread at a time. After an error
  * nothing may be written any more. */
@@ -29,10 +36,20 @@
 
 struct wal;
 
+/* Told of each damage, in a sentence with file and offset. */
+typedef void wal_damage(void *ctx, const char *sentence);
+
 struct wal_options {
     const char *dir;        /* created when missing */
     uint64_t segment_bytes; /* of new segments; a multiple of WAL_BLOCK, two at least */
     bool direct;            /* past the page cache, where the file system can: for synced writes */
+    const uint8_t *secret;  /* SECRET_BYTES of it */
+    bool old; /* what is there has frames of format 1. Those of format 2 that are there all the same
+                 were begun by a start that died before it could say so, and hold nothing. */
+    /* Not NULL: only to look at it. Nothing is written, not even made durable, damage is told and
+     * passed over, and the log can be replayed but not started. */
+    wal_damage *damage;
+    void *damage_ctx;
 };
 
 struct wal_part {
@@ -53,6 +70,9 @@ bool wal_empty(const struct wal *w);   /* no segment at all: it is new, or was t
 uint64_t wal_end(const struct wal *w); /* the last sequence number in use */
 MUST_USE enum status wal_replay(struct wal *w, wal_replay_fn *each, void *ctx, struct buf *error);
 
+/* The last record that is missing from the middle of it, or 0; for those who only look. */
+uint64_t wal_gap(const struct wal *w);
+
 /* Makes it ready for writing. `floor`: all before it is in the tables. */
 MUST_USE enum status wal_start(struct wal *w, uint64_t floor, struct buf *error);
 
@@ -68,8 +88,20 @@ uint64_t wal_synced(const struct wal *w); /* the last sequence number on the dis
 uint64_t wal_bytes(const struct wal *w);         /* written so far, by this process */
 void wal_release(struct wal *w, uint64_t floor); /* all before it is in the tables */
 
-/* Sees to it that the next segment is there before it is wanted; removes more than enough. A
- * failure is met again, and reported, when one is wanted and none is there. */
-void wal_prepare(struct wal *w);
+/* A copy of the log while it is written, wal_copy.c. From any other thread: while the log is held,
+ * no frame says more of what is in the tables than those before did, and nothing that a copy needs
+ * is written over; the log grows meanwhile. The copy has every record that was written when
+ * wal_copy was called, none that came later, and looks as a log does that ended there. `step` is
+ * told of each few bytes on their way and ends it with any status but OK. */
+typedef enum status wal_copy_step(void *ctx, uint64_t bytes, struct buf *error);
+void wal_hold(struct wal *w);
+void wal_let_go(struct wal *w);
+uint64_t wal_copy_bytes(struct wal *w); /* about as many as a copy now would have */
+MUST_USE enum status wal_copy(struct wal *w, const char *to, wal_copy_step *step, void *ctx,
+                              struct buf *error);
+
+/* Sees to it that so many segments, 16 at most, are there before they are wanted; removes more than
+ * enough. A failure is met again, and reported, when one is wanted and none is there. */
+void wal_prepare(struct wal *w, size_t spares);
 
 #endif

@@ -6,6 +6,7 @@
 #include "engine/local/wal.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct segment {
     char *path;
@@ -30,6 +31,11 @@ struct wal {
     int dir_fd;
     uint64_t segment_bytes;
     bool direct;
+    bool old; /* as found */
+    struct frame_key key;
+    wal_damage *damage; /* not NULL: only to look at it */
+    void *damage_ctx;
+    uint64_t gap; /* … the last record that is missing from the middle */
 
     /* Found at start, freed by wal_start. */
     struct wal_found *found;
@@ -41,7 +47,7 @@ struct wal {
     char *buffer;    /* frames that are not written yet */
     size_t used;
     bool dirty;      /* something written is not synced yet */
-    uint64_t number; /* the highest of any segment */
+    uint64_t number; /* the highest of any segment, of either format */
     uint64_t next;   /* sequence number */
     uint64_t synced;
     uint64_t floor_written; /* in the last frame */
@@ -54,6 +60,10 @@ struct wal {
     struct segment *busy; /* the current one, for the other thread */
     uint64_t floor;
     uint64_t floor_synced; /* … as the disk knows it */
+    bool held;             /* the floor stays where it is, and no frame from floor_held on goes */
+    uint64_t floor_held;   /* floor_synced when that began */
+
+    atomic_ullong written; /* the last sequence number that is in the files, for other threads */
 };
 
 enum status wal_refuse(struct buf *error, const char *what, const char *path);

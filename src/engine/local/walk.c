@@ -8,7 +8,7 @@ static struct store_iter *walk_from(struct local_queue *lq, const struct list_cu
     struct message_id id = {
         .queue = lq->rq->face.id, .slot = (uint8_t)c->slot, .ready_ms = c->ready_ms, .seq = c->seq};
     struct key prefix, start;
-    journal_await_cold(lq->local);
+    journal_await_cold(lq);
     key_queue(&prefix, KEY_MESSAGE, id.queue);
     key_message(&start, &id);
     return store_iter_open(lq->local->shared->store, STORE_COLD, &prefix, &start);
@@ -21,9 +21,10 @@ static struct list_cursor cursor_behind(const struct message_id *id)
 
 static const struct list_cursor tail_start = {LIST_TAIL, 0, -TIME_MS_MAX - 1, 0};
 
+/* One into the tail; resident.c knows the others. */
 static bool cursor_valid(const struct list_cursor *c)
 {
-    return c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
+    return c->phase == LIST_TAIL && c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
 
@@ -42,7 +43,7 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
             guests_stage_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0,
                               op->list.limit + 1);
         resident_apply(&lq->local->r, op, now);
-        if (op->list.more)
+        if (op->list.more || op->status)
             return;
         op->list.next = tail_start;
     } else {
@@ -50,8 +51,10 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
         op->list.next = op->list.after;
     }
     op->list.more = false;
-    if (!cursor_valid(&op->list.next))
+    if (!cursor_valid(&op->list.next)) {
+        op->status = STATUS_INVALID_FIELD;
         return;
+    }
     struct store_iter *it = walk_from(lq, &op->list.next);
     for (; store_iter_valid(it) && !op->list.more; store_iter_next(it)) {
         struct message_id id;
@@ -74,12 +77,9 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
     tail_iter_end(lq->local, it);
 }
 
-void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now)
+static void purge_tail(struct local_queue *lq, struct engine_op *op, struct instant now)
 {
     struct queue *q = &lq->rq->core;
-    resident_apply(&lq->local->r, op, now);
-    if (op->bulk.more)
-        return;
     if (op->bulk.cursor.phase != LIST_TAIL)
         op->bulk.cursor = tail_start;
     struct store_iter *it = walk_from(lq, &op->bulk.cursor);
@@ -95,7 +95,8 @@ void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now
             message_free(m);
             continue;
         }
-        tail_take_in(q, m, now);
+        if (!tail_take_in(q, m, now))
+            continue;
         queue_cancel_pending(q, m, now);
         op->bulk.count++;
     }
@@ -103,59 +104,48 @@ void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now
     tail_iter_end(lq->local, it);
 }
 
-/* Time to live in the tail: an index by the time at which it ends. */
-
-static int64_t next_expiry(struct local_queue *lq, int64_t after_ms)
+/* The tail first: after what is in memory, the walk would have to wait for that to be committed. */
+void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now)
 {
-    struct key prefix, start;
-    struct message_id first = {.queue = lq->rq->face.id, .ready_ms = -TIME_MS_MAX - 1};
-    key_queue(&prefix, KEY_EXPIRY, first.queue);
-    key_expiry(&start, &first, after_ms);
-    struct store_iter *it = store_iter_open(lq->local->shared->store, STORE_COLD, &prefix, &start);
-    int64_t expire_ms = INT64_MAX;
-    if (store_iter_valid(it)) {
-        struct message_id id;
-        size_t len;
-        const char *key = store_iter_key(it, &len);
-        if (!key_parse_expiry(key, len, &id, &expire_ms))
-            journal_damage(lq->local, "a key in the store does not decode");
-    }
-    tail_iter_end(lq->local, it);
-    return expire_ms;
+    uint32_t max = op->bulk.max;
+    op->bulk.count = 0;
+    op->bulk.more = false;
+    if (lq->rq->core.tail > 0)
+        purge_tail(lq, op, now);
+    uint32_t count = op->bulk.count;
+    bool more = op->bulk.more;
+    op->bulk.max -= count;
+    resident_apply(&lq->local->r, op, now);
+    op->bulk.max = max;
+    op->bulk.count += count;
+    op->bulk.more = op->bulk.more || more;
 }
+
+/* Time to live in the tail: an index by the time at which it ends. Each read of it begins where the
+ * last one ended: before that there are only those that are in memory, and the tombstones of those
+ * that have ended. */
 
 void walk_expiry_start(struct local_queue *lq)
 {
-    lq->rq->core.store_due_ms = next_expiry(lq, -TIME_MS_MAX - 1);
+    struct read_job job = {.kind = READ_EXPIRED, .from_mark = lq->expiry_from};
+    job.until_ms = -TIME_MS_MAX - 1;
+    read_run(lq->local->shared->store, &job);
+    if (job.damage)
+        journal_damage(lq->local, job.damage);
+    lq->expiry_from = job.next_mark;
+    lq->rq->core.store_due_ms = job.next_mark.expire_ms;
+    read_free(&job);
 }
 
 void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now)
 {
     struct queue *q = &rq->core;
     struct local_queue *lq = local_queue_of(q);
-    struct local *l = lq->local;
     if (q->store_due_ms > now.wall_ms)
         return;
-    journal_await_cold(l);
-    struct key prefix;
-    key_queue(&prefix, KEY_EXPIRY, q->id);
-    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, NULL);
-    bool all = true;
-    for (; store_iter_valid(it); store_iter_next(it)) {
-        struct message_id id;
-        int64_t expire_ms;
-        size_t len;
-        const char *key = store_iter_key(it, &len);
-        if (!key_parse_expiry(key, len, &id, &expire_ms) || expire_ms > now.wall_ms)
-            break;
-        if (tail_in_memory(q, id.seq))
-            continue;
-        if (max-- == 0) {
-            all = false;
-            break;
-        }
-        tail_bring(q, &id);
-    }
-    tail_iter_end(l, it);
-    q->store_due_ms = all ? next_expiry(lq, now.wall_ms + 1) : now.wall_ms;
+    q->store_due_ms = INT64_MAX; /* the answer says when to ask again */
+    if (lq->local->shared->reader)
+        fetch_expired(lq, max, now);
+    else
+        fetch_expired_now(lq, max, now);
 }

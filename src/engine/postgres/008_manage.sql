@@ -26,22 +26,6 @@ BEGIN
     RETURN m;
 END $$;
 
--- The message with this id in whatever state, payload and all; no row when there is none.
-CREATE FUNCTION triage.engine_get(p_queue int, p_seq bigint, p_slot smallint, p_ready_ms bigint)
-RETURNS SETOF triage.everything
-LANGUAGE plpgsql STABLE ROWS 1
-SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
-DECLARE
-    m triage.everything;
-BEGIN
-    SELECT * INTO m FROM (SELECT * FROM triage.everything e WHERE e.seq = p_seq OFFSET 0) e
-    WHERE e.queue = p_queue AND e.born_slot = p_slot AND e.born_ms = p_ready_ms;
-    IF FOUND THEN
-        m := triage.with_body(m);
-        RETURN NEXT m;
-    END IF;
-END $$;
-
 CREATE FUNCTION triage.without_body(m triage.everything) RETURNS triage.everything
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -81,47 +65,6 @@ BEGIN
     WHERE m.state = 'scheduled' AND m.queue = p_queue AND m.slot = ANY (p_slots)
         AND m.seq > CASE WHEN p_phase = 1 THEN p_seq ELSE 0 END
     ORDER BY m.seq LIMIT p_limit - found;
-END $$;
-
--- A page of a queue's messages: ready (phase 0, by place), scheduled (1), leased (2), kept as
--- history (3), dead (4; each by seq). Starts behind the given place, which is the last row's of the
--- page before: its phase, slot, ready_ms, seq; at first the slot is -1. With p_slots only ready and
--- scheduled ones of these, lane by lane in this order, and without their payloads: what somebody
--- moves to the first lane on the way is not met again.
-CREATE FUNCTION triage.engine_list(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
-                                   p_seq bigint, p_limit int, p_slots smallint[] DEFAULT NULL)
-RETURNS TABLE (phase int, message triage.everything)
-LANGUAGE plpgsql STABLE ROWS 100
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    states CONSTANT text[] := '{ready,scheduled,leased,done,dead}';
-    found int := 0;
-    more int;
-BEGIN
-    IF p_slots IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM triage.list_pending(p_queue, p_phase, p_slot, p_ready_ms, p_seq,
-                                                       p_limit, p_slots);
-        RETURN;
-    END IF;
-    FOR at IN p_phase..4 LOOP
-        IF at = 0 THEN
-            RETURN QUERY
-            SELECT 0, triage.with_body(m) FROM triage.everything m
-            WHERE m.state = 'ready' AND m.queue = p_queue
-                AND (m.slot, m.ready_ms, m.seq) > (p_slot, p_ready_ms, p_seq)
-            ORDER BY m.slot, m.ready_ms, m.seq LIMIT p_limit;
-        ELSE
-            RETURN QUERY
-            SELECT at, triage.with_body(m) FROM triage.everything m
-            WHERE m.state = states[at + 1] AND m.queue = p_queue
-                AND m.seq > CASE WHEN at = p_phase THEN p_seq ELSE 0 END
-            ORDER BY m.seq LIMIT p_limit - found;
-        END IF;
-        GET DIAGNOSTICS more = ROW_COUNT;
-        found := found + more;
-        EXIT WHEN found >= p_limit;
-    END LOOP;
 END $$;
 
 -- Ends scheduled and ready messages of a queue: p_fate 'cancelled', 'expired' or 'dead'.

@@ -252,59 +252,6 @@ BEGIN
     DELETE FROM triage.waiting WHERE until_ms < p_now - 60000;
 END $$;
 
-CREATE FUNCTION triage.sweep_history(p_max int, p_now bigint) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-    seqs bigint[];
-    large bigint[];
-BEGIN
-    WITH gone AS (
-        DELETE FROM triage.history WHERE ctid = ANY (ARRAY(
-            SELECT h.ctid FROM triage.queue q CROSS JOIN LATERAL (
-                SELECT ctid FROM triage.history
-                WHERE queue = q.id AND ended_ms <= p_now - q.history_ms
-                ORDER BY ended_ms LIMIT p_max FOR UPDATE SKIP LOCKED) h
-            LIMIT p_max))
-        RETURNING *)
-    SELECT array_agg(g.seq), array_agg(g.seq) FILTER (WHERE g.payload IS NULL) INTO seqs, large
-    FROM gone g;
-    PERFORM triage.forget(NULL, large, NULL, NULL);
-    RETURN coalesce(cardinality(seqs), 0);
-END $$;
-
--- Lets time pass for up to p_max messages. Which queues changed, and by how many messages; less
--- than p_max together: nothing more is due.
-CREATE FUNCTION triage.engine_sweep(p_max int, p_now bigint DEFAULT NULL)
-RETURNS TABLE (queue int, moved int)
-LANGUAGE plpgsql
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    now_ms bigint := coalesce(p_now, triage.now_ms());
-    spent int := 0;
-    part record;
-BEGIN
-    FOR part IN SELECT * FROM triage.sweep_leases(p_max, now_ms) LOOP
-        queue := part.queue; moved := part.moved; spent := spent + moved;
-        RETURN NEXT;
-    END LOOP;
-    FOR part IN SELECT * FROM triage.sweep_ttl('ttl-ready', p_max - spent, now_ms) LOOP
-        queue := part.queue; moved := part.moved; spent := spent + moved;
-        RETURN NEXT;
-    END LOOP;
-    FOR part IN SELECT * FROM triage.sweep_ttl('ttl-scheduled', p_max - spent, now_ms) LOOP
-        queue := part.queue; moved := part.moved; spent := spent + moved;
-        RETURN NEXT;
-    END LOOP;
-    FOR part IN SELECT * FROM triage.sweep_delays(p_max - spent, now_ms) LOOP
-        queue := part.queue; moved := part.moved; spent := spent + moved;
-        RETURN NEXT;
-    END LOOP;
-    spent := spent + triage.sweep_dedup(p_max - spent, now_ms);
-    PERFORM triage.sweep_history(p_max, now_ms);
-    PERFORM triage.sweep_slowly(p_max, now_ms);
-END $$;
-
 -- When the next delay, lease or time to live ends; NULL: there is none.
 CREATE FUNCTION triage.engine_due(p_now bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE

@@ -1,29 +1,6 @@
 -- For reading: the messages as one table, the dead letters, the queues, and how much of our tables
 -- is dead. A view is as fresh as its query; nothing here claims or locks anything.
 
-CREATE VIEW triage.messages AS
-    SELECT triage.id_format(e.queue, e.born_slot, e.born_ms, e.seq) AS message_id,
-        q.name AS queue_name,
-        CASE WHEN e.kind < 2 THEN triage.text_of(coalesce(e.payload, b.payload)) END AS payload,
-        coalesce(e.payload, b.payload) AS payload_bytes,
-        triage.priority_of(l) AS priority, l.name AS level, e.state AS status, e.attempts,
-        q.max_attempts, triage.from_ms(e.ready_ms) AS scheduled_at,
-        triage.from_ms(e.until_ms) AS locked_until, triage.from_ms(e.enqueued_ms) AS enqueued_at,
-        triage.from_ms(e.expire_ms) AS expires_at, triage.from_ms(e.ended_ms) AS ended_at,
-        triage.from_ms(e.escalated_ms) AS escalated_at, e.escalated_by, e.escalated_why,
-        e.reason AS last_failure, triage.json_of(e.metadata) AS metadata,
-        coalesce(triage.text_of(e.dedup_key), encode(e.dedup_key, 'escape')) AS dedup_key
-    FROM triage.everything e
-        JOIN triage.queue q ON q.id = e.queue AND NOT q.deleted
-        LEFT JOIN triage.level l ON l.queue = e.queue AND l.slot = e.slot
-        LEFT JOIN triage.body b ON b.seq = e.seq AND e.payload IS NULL;
-
-CREATE VIEW triage.dead_letters AS
-    SELECT message_id AS original_id, queue_name, payload, payload_bytes, priority, level, attempts,
-        last_failure AS failure_reason, enqueued_at AS original_enqueued_at, ended_at AS moved_at,
-        metadata
-    FROM triage.messages WHERE status = 'dead';
-
 CREATE VIEW triage.queues AS
     SELECT q.name, q.profile, q.policy, q.paused, sum(c.ready) AS ready,
         sum(c.scheduled) AS scheduled, sum(c.leased) AS in_flight, sum(c.dead) AS dead,

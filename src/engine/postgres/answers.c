@@ -1,16 +1,19 @@
 /* The answers of the SQL functions, back into the ops that asked. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/plant.h"
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
-#include <assert.h>
 #include <string.h>
 
 static enum status status_of(const PGresult *r, int row, int column)
 {
     static const enum status known[] = {
-        STATUS_MESSAGE_NOT_FOUND, STATUS_RECEIPT_EXPIRED,   STATUS_NOT_PENDING,
-        STATUS_QUEUE_FULL,        STATUS_PAYLOAD_TOO_LARGE, STATUS_QUEUE_NOT_FOUND,
-        STATUS_LEVEL_IN_USE,      STATUS_UNKNOWN_PRIORITY,  STATUS_QUEUE_NOT_EMPTY,
+        STATUS_MESSAGE_NOT_FOUND,  STATUS_RECEIPT_EXPIRED,   STATUS_NOT_PENDING,
+        STATUS_QUEUE_FULL,         STATUS_PAYLOAD_TOO_LARGE, STATUS_QUEUE_NOT_FOUND,
+        STATUS_LEVEL_IN_USE,       STATUS_UNKNOWN_PRIORITY,  STATUS_QUEUE_NOT_EMPTY,
+        STATUS_SCHEDULE_NOT_FOUND, STATUS_QUOTA_EXCEEDED,    STATUS_INVALID_FIELD,
     };
     if (cell_null(r, row, column))
         return STATUS_OK;
@@ -46,13 +49,12 @@ static void answer_put(struct pg *pg, struct call *c)
             struct put_item *item = &op->put.items[i];
             if (item->status != STATUS_OK)
                 continue;
-            assert(row < PQntuples(c->result));
             item->status = status_of(c->result, row, status);
             item->deduplicated = cell_int(c->result, row, deduplicated) != 0;
             item->enqueued_ms = cell_int(c->result, row, enqueued);
             item->id = (struct message_id){
                 .queue = c->queue->face.id,
-                .slot = (uint8_t)cell_int(c->result, row, slot),
+                .slot = cell_slot(c->result, row, slot),
                 .ready_ms = cell_int(c->result, row, ready),
                 .seq = (uint64_t)cell_int(c->result, row, seq),
             };
@@ -76,12 +78,11 @@ static void answer_settle(struct pg *pg, struct call *c)
         struct engine_op *op = c->ops[o];
         for (uint32_t i = 0; i < op->settle.count; i++, row++) {
             struct settle_item *item = &op->settle.items[i];
-            assert(row < PQntuples(c->result));
             item->status = status_of(c->result, row, status);
             if (item->status)
                 continue;
             item->state = cell_state(c->result, row, state);
-            item->slot = (uint8_t)cell_int(c->result, row, slot);
+            item->slot = cell_slot(c->result, row, slot);
             item->lease_until_ms = cell_int(c->result, row, until);
             if (item->state == MESSAGE_SCHEDULED)
                 pg->due_ms = 0; /* sweep soon, and learn when */
@@ -92,18 +93,15 @@ static void answer_settle(struct pg *pg, struct call *c)
     pg_view_changed(c->queue);
 }
 
-/* Which step of its plan a message was found by: the first that names its lane and wants more. */
-static void count_found(struct plan *plan, uint8_t slot)
+/* A message was found by that step. Tokens of an older policy are worth nothing in a new one. */
+static void count_found(const struct call *c, struct plan *plan, int64_t number)
 {
-    for (uint32_t i = 0; i < plan->step_count; i++) {
-        struct plan_step *step = &plan->steps[i];
-        for (uint32_t k = 0; step->found < step->max && k < step->lane_count; k++) {
-            if (plan->lanes[step->first_lane + k].slot == slot) {
-                step->found++;
-                return;
-            }
-        }
-    }
+    if (number < 1 || number > plan->step_count)
+        return;
+    struct plan_step *step = &plan->steps[number - 1];
+    step->found++;
+    if (step->in_turn && plan->policy->rules == c->rules)
+        policy_spend(plan->policy, plan->max_rank, step->rank);
 }
 
 static void answer_claim(struct pg *pg, struct job *job, struct call *c)
@@ -119,8 +117,10 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
         for (; row < rows && op->claim.found < plan->want; row++) {
             struct row at = {c->result, &columns, row};
             int64_t until_ms = row_int(&at, COLUMN_UNTIL);
+            if (!row_fits(c->queue, &at, true, true)) /* until its attempts are used up */
+                continue;
             op->claim.found++;
-            count_found(plan, (uint8_t)row_int(&at, COLUMN_SLOT));
+            count_found(c, plan, row_int(&at, COLUMN_STEP));
             row_show(op, &at, job->now);
             view_claim(c->queue, &at);
             if (until_ms < pg->due_ms)
@@ -132,6 +132,18 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
     pg_view_changed(c->queue);
 }
 
+static void answer_get(struct engine_op *op, struct call *c, struct instant now)
+{
+    struct columns columns = columns_of(c->result);
+    struct row at = {c->result, &columns, 0};
+    if (PQntuples(c->result) == 0)
+        op->status = STATUS_MESSAGE_NOT_FOUND;
+    else if (!row_fits(c->queue, &at, false, true))
+        op->status = STATUS_ENGINE_UNAVAILABLE;
+    else
+        row_show(op, &at, now);
+}
+
 static void answer_list(struct engine_op *op, struct call *c, struct instant now)
 {
     struct columns columns = columns_of(c->result);
@@ -141,6 +153,10 @@ static void answer_list(struct engine_op *op, struct call *c, struct instant now
     op->list.more = rows > (int)op->list.limit;
     for (int row = 0; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
+        if (!row_fits(c->queue, &at, false, op->list.slot_count == 0)) {
+            op->status = STATUS_ENGINE_UNAVAILABLE;
+            return;
+        }
         row_show(op, &at, now);
         op->list.found++;
         op->list.next = (struct list_cursor){
@@ -161,7 +177,7 @@ static void answer_move(struct engine_op *op, struct call *c)
         item->status = status_of(c->result, (int)i, status);
         item->changed = !item->status && cell_int(c->result, (int)i, changed) != 0;
         item->state = cell_state(c->result, (int)i, state);
-        item->from_slot = (uint8_t)cell_int(c->result, (int)i, from);
+        item->from_slot = cell_slot(c->result, (int)i, from);
     }
 }
 
@@ -171,6 +187,26 @@ static void answer_count(struct engine_op *op, struct call *c)
     for (uint32_t i = 0; i < op->count.count; i++) {
         op->count.items[i].before = (uint64_t)cell_int(c->result, (int)i, before);
         op->count.items[i].exact = cell_int(c->result, (int)i, exact) != 0;
+    }
+}
+
+/* Rows come item by item, in order; an item that has fewer than its max has no others. */
+static void answer_heads(struct engine_op *op, struct call *c)
+{
+    int row = 0, rows = PQntuples(c->result), item_column = PQfnumber(c->result, "item"),
+        ready = PQfnumber(c->result, "ready_ms"), seq = PQfnumber(c->result, "seq");
+    for (uint32_t i = 0; i < op->heads.count; i++) {
+        struct heads_item *item = &op->heads.items[i];
+        int end = row;
+        while (end < rows && cell_int(c->result, end, item_column) == (int64_t)i + 1 &&
+               (uint32_t)(end - row) < item->max)
+            end++;
+        item->count = (uint32_t)(end - row);
+        item->whole = item->count < item->max;
+        item->places = item->count > 0 ? mem_alloc(item->count * sizeof(*item->places)) : NULL;
+        for (uint32_t k = 0; k < item->count; k++, row++)
+            item->places[k] = (struct place){cell_int(c->result, row, ready),
+                                             (uint64_t)cell_int(c->result, row, seq)};
     }
 }
 
@@ -187,6 +223,22 @@ static void answer_bulk(struct engine_op *op, struct call *c)
 
 /* Queues */
 
+/* The queue with this id and this name, if it is known. One that has only the id or only the name
+ * is not there any more: others have deleted it and used its name again, or the whole database is
+ * another one. */
+static struct pg_queue *known_queue(struct pg *pg, uint32_t id, const char *name)
+{
+    struct pg_queue *q = pg_queue_by_id(pg, id);
+    struct pg_queue *namesake = map_get(&pg->queues, name, strlen(name));
+    if (q && q == namesake)
+        return q;
+    if (q)
+        pg_queue_replace(q);
+    if (namesake && !PLANTED(NAMESAKE_KEPT))
+        pg_queue_replace(namesake);
+    return NULL;
+}
+
 static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_column,
                               int config_column)
 {
@@ -195,20 +247,33 @@ static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_
     uint32_t version;
     size_t len;
     const char *text = cell_json(r, row, config_column, &len);
-    if (cell_null(r, row, id_column) || !config_read(text, len, &config, name, &version))
+    int64_t id = cell_int(r, row, id_column);
+    const char *odd =
+        id > 0 && id <= INT32_MAX ? config_read(text, len, &config, name, &version) : "id";
+    if (odd) {
+        log_error("postgres: a queue's configuration cannot be read",
+                  "table=triage.queue id=%lld column=\"%s\"", (long long)id, odd);
         return NULL;
-    uint32_t id = (uint32_t)cell_int(r, row, id_column);
+    }
     if (engine_shard_of(name, strlen(name), pg->shared->shard_count) != pg->shard)
         return NULL;
-    struct pg_queue *q = pg_queue_by_id(pg, id);
+    struct pg_queue *q = known_queue(pg, (uint32_t)id, name);
     if (!q)
-        return pg_queue_add(pg, name, id, version, &config);
+        return pg_queue_add(pg, name, (uint32_t)id, version, &config);
     if (q->face.version != version) {
         q->face.config = config;
         q->face.version = version;
         q->told = pg->told = true;
     }
     return q;
+}
+
+/* It stays until the op is done, whatever else this job tells of it. */
+static void give_queue(struct engine_op *op, struct pg_queue *q)
+{
+    op->queue = &q->face;
+    op->engine = q;
+    q->busy++;
 }
 
 static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c)
@@ -225,37 +290,47 @@ static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c
         }
         op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
     }
+    if (!op->status && (cell_null(c->result, 0, 0) || cell_null(c->result, 0, 4)))
+        op->status = STATUS_QUEUE_NOT_FOUND; /* another was faster, and has deleted it since */
     if (op->status)
         return;
     struct pg_queue *q = adopt(pg, c->result, 0, 0, 4);
     if (!q)
         op->status = STATUS_ENGINE_UNAVAILABLE;
     else if (!op->queue)
-        op->queue = &q->face;
+        give_queue(op, q);
+    op->set.existed = q && cell_int(c->result, 0, 1) == 0;
 }
 
 static void answer_queue_open(struct pg *pg, struct engine_op *op, struct call *c)
 {
-    struct pg_queue *q = PQntuples(c->result) > 0 ? adopt(pg, c->result, 0, 0, 1) : NULL;
-    op->status = q ? STATUS_OK : STATUS_QUEUE_NOT_FOUND;
-    op->queue = q ? &q->face : NULL;
+    bool there = PQntuples(c->result) > 0;
+    struct pg_queue *q = there ? adopt(pg, c->result, 0, 0, 1) : NULL;
+    op->status = q ? STATUS_OK : there ? STATUS_ENGINE_UNAVAILABLE : STATUS_QUEUE_NOT_FOUND;
+    if (q)
+        give_queue(op, q);
 }
 
 static void answer_queue_delete(struct engine_op *op, struct call *c)
 {
     op->status = status_of(c->result, 0, 0);
-    if (op->status != STATUS_QUEUE_NOT_EMPTY)
-        pg_queue_retire((struct pg_queue *)op->queue);
+    if (op->status == STATUS_QUEUE_NOT_EMPTY)
+        return;
+    op->queue->gone = true; /* for what was asked of it meanwhile */
+    pg_queue_retire((struct pg_queue *)op->queue);
 }
 
 /* The list of all queues: new ones, changed ones, and those that are not there any more. */
 static void answer_queues(struct pg *pg, struct call *c)
 {
     size_t at = 0;
+    pg->list_due = false;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));)
         q->face.gone = true;
     for (int row = 0; row < PQntuples(c->result); row++) {
         struct pg_queue *q = adopt(pg, c->result, row, 0, 1);
+        if (!q) /* another shard's; or it cannot be read, and stays as it was known */
+            q = pg_queue_by_id(pg, (uint32_t)cell_int(c->result, row, 0));
         if (!q)
             continue;
         q->face.gone = false;
@@ -273,10 +348,8 @@ static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
 {
     uint32_t moved = 0;
     for (int row = 0; row < PQntuples(c->result); row++) {
-        struct pg_queue *q = pg_queue_by_id(pg, (uint32_t)cell_int(c->result, row, 0));
-        moved += (uint32_t)cell_int(c->result, row, 1);
-        if (q)
-            q->told = pg->told = true;
+        pg_queue_tell(pg, (uint32_t)cell_int(c->result, row, 0));
+        moved += (uint32_t)cell_count(c->result, row, 1);
     }
     op->sweep.more = moved >= op->sweep.max;
     pg->sweep_due = pg->sweep_due || op->sweep.more;
@@ -285,7 +358,6 @@ static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
 static void answer_other(struct pg *pg, struct job *job, struct call *c)
 {
     struct engine_op *op = c->ops[0];
-    struct columns columns;
     switch (op->verb) {
     case ENGINE_QUEUE_OPEN:
         answer_queue_open(pg, op, c);
@@ -303,17 +375,16 @@ static void answer_other(struct pg *pg, struct job *job, struct call *c)
         op->status = status_of(c->result, 0, 0);
         break;
     case ENGINE_GET:
-        columns = columns_of(c->result);
-        if (PQntuples(c->result) > 0)
-            row_show(op, &(struct row){c->result, &columns, 0}, job->now);
-        else
-            op->status = STATUS_MESSAGE_NOT_FOUND;
+        answer_get(op, c, job->now);
         break;
     case ENGINE_MOVE:
         answer_move(op, c);
         break;
     case ENGINE_COUNT:
         answer_count(op, c);
+        break;
+    case ENGINE_HEADS:
+        answer_heads(op, c);
         break;
     case ENGINE_LIST:
     case ENGINE_DEAD_LIST:
@@ -327,22 +398,111 @@ static void answer_other(struct pg *pg, struct job *job, struct call *c)
     case ENGINE_SWEEP:
         answer_sweep(pg, op, c);
         break;
+    case ENGINE_SCHEDULE_SET:
+        op->status = status_of(c->result, 0, 0);
+        pg_schedules_answer_set(op, c, job->now);
+        break;
+    case ENGINE_SCHEDULE_DELETE:
+        op->status = status_of(c->result, 0, 0);
+        break;
+    case ENGINE_SCHEDULE_LIST:
+        pg_schedules_answer_list(op, c, job->now);
+        break;
+    case ENGINE_FIRE:
+        op->status = status_of(c->result, 0, PQfnumber(c->result, "status"));
+        pg_schedules_answer_fire(pg, op, c);
+        break;
     default:
         break;
     }
 }
 
+static void answer_changes(struct pg *pg, struct call *c)
+{
+    for (int row = 0; row < PQntuples(c->result); row++)
+        pg_queue_tell(pg, (uint32_t)cell_int(c->result, row, 0));
+}
+
 static void answer_due(struct pg *pg, struct call *c)
 {
-    pg->due_ms = cell_null(c->result, 0, 0) ? INT64_MAX : cell_int(c->result, 0, 0);
+    pg->due_ms = cell_null(c->result, 0, 0) ? INT64_MAX : cell_time(c->result, 0, 0);
+}
+
+static uint32_t rows_of_puts(const struct call *c)
+{
+    uint32_t count = 0;
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        for (uint32_t i = 0; i < c->ops[o]->put.count; i++)
+            count += c->ops[o]->put.items[i].status == STATUS_OK;
+    }
+    return count;
+}
+
+static uint32_t rows_of_import(const struct engine_op *op)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < op->import.count; i++)
+        count += op->import.items[i].status == STATUS_OK;
+    return count;
+}
+
+/* How many rows the answer has to have for what was asked. */
+static uint32_t rows_wanted(const struct call *c)
+{
+    uint32_t count = 0;
+    switch (c->verb) {
+    case ENGINE_PUT:
+        return rows_of_puts(c);
+    case ENGINE_IMPORT:
+        return rows_of_import(c->ops[0]);
+    case ENGINE_ACK:
+    case ENGINE_NACK:
+    case ENGINE_RELEASE:
+    case ENGINE_EXTEND:
+        for (uint32_t o = 0; o < c->op_count; o++)
+            count += c->ops[o]->settle.count;
+        return count;
+    case ENGINE_MOVE:
+        return c->ops[0]->move.count;
+    case ENGINE_COUNT:
+        return c->ops[0]->count.count;
+    case ENGINE_QUEUE_SET:
+    case ENGINE_QUEUE_DELETE:
+    case ENGINE_SCHEDULE_SET:
+    case ENGINE_SCHEDULE_DELETE:
+    case ENGINE_FIRE:
+    case ENGINE_CANCEL:
+    case ENGINE_PURGE:
+    case ENGINE_DEAD_REDRIVE:
+    case ENGINE_DEAD_DROP:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* A cell that is not there reads as NULL, and NULL as success: so an answer that is too short is
+ * none. Its ops are done, as far as anybody knows, and cannot be told how. */
+static bool answered(struct call *c)
+{
+    enum status status = STATUS_OK;
+    uint32_t rows = c->op_count > 0 ? rows_wanted(c) : 0;
+    if (c->op_count > 0 && (!c->result || (uint32_t)PQntuples(c->result) < rows)) {
+        log_error("postgres: an answer is too short", "sql=\"%s\"", c->sql);
+        status = STATUS_ENGINE_UNAVAILABLE;
+    } else if (c->op_count > 0 && !answer_fits(c, rows)) {
+        status = STATUS_ENGINE_UNAVAILABLE;
+    }
+    for (uint32_t o = 0; o < c->op_count; o++)
+        pg_fail(c->ops[o], status);
+    return c->result && !status;
 }
 
 void calls_answer(struct pg *pg, struct job *job)
 {
     for (struct call *c = job->calls; c; c = c->next) {
-        assert(c->result);
-        for (uint32_t o = 0; o < c->op_count; o++)
-            c->ops[o]->status = STATUS_OK;
+        if (!answered(c))
+            continue;
         switch (c->kind) {
         case CALL_PUT:
             answer_put(pg, c);
@@ -362,8 +522,17 @@ void calls_answer(struct pg *pg, struct job *job)
         case CALL_QUEUES:
             answer_queues(pg, c);
             break;
+        case CALL_CHANGES:
+            answer_changes(pg, c);
+            break;
         case CALL_DUE:
             answer_due(pg, c);
+            break;
+        case CALL_DUTY:
+            duty_answer(pg, job, c);
+            break;
+        case CALL_SCHEDULES:
+            pg_schedules_answer_due(pg, job, c);
             break;
         case CALL_TABLES:
             tables_answer(pg, c);

@@ -171,7 +171,7 @@ static void build_claim(struct pg *pg, struct job *job, struct call *c)
     struct params *p = &c->params;
     int64_t lease_ms = c->ops[0]->claim.lease_ms;
     param_queue(p, c->queue);
-    uint32_t want = claims_put(c);
+    uint32_t want = claims_put(job, c);
     param_int(p, WIRE_INT4, want);
     if (lease_ms < 0)
         param_null(p, WIRE_INT8);
@@ -234,11 +234,30 @@ static void build_move(struct call *c, const struct engine_op *op)
     param_text(p, note->reason, note->reason_len);
 }
 
+/* Of what only reads: the database looks once, before anything else, whether the queue is still as
+ * we know it. */
+#define IF_CURRENT " WHERE (triage.queue_at($1,$2)).id IS NOT NULL"
+
+static void build_heads(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_heads($1,$3,$4)" IF_CURRENT;
+    param_queue(p, c->queue);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < op->heads.count; i++)
+        element_int(p, WIRE_INT2, op->heads.items[i].slot);
+    param_array_end(p);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t i = 0; i < op->heads.count; i++)
+        element_int(p, WIRE_INT4, op->heads.items[i].max);
+    param_array_end(p);
+}
+
 static void build_count(struct call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
-    c->sql = "SELECT * FROM triage.engine_count($1,$2,$3,$4)";
-    param_int(p, WIRE_INT4, c->queue->face.id);
+    c->sql = "SELECT * FROM triage.engine_count($1,$3,$4,$5)" IF_CURRENT;
+    param_queue(p, c->queue);
     param_array(p, WIRE_INT2_ARRAY);
     for (uint32_t i = 0; i < op->count.count; i++)
         element_int(p, WIRE_INT2, op->count.items[i].slot);
@@ -254,15 +273,22 @@ static void build_count(struct call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
+enum { PHASE_DEAD = 4 }; /* the last of engine_list()'s */
+
+bool cursor_valid(const struct list_cursor *c)
+{
+    return c->phase <= PHASE_DEAD && c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
+           c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
+}
+
 static void build_list(struct call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     const struct list_cursor *after = &op->list.after;
-    enum { PHASE_DEAD = 4 };
     bool dead = op->verb == ENGINE_DEAD_LIST;
     bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$2,$3,$4,$5,$6,$7)";
-    param_int(p, WIRE_INT4, c->queue->face.id);
+    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$3,$4,$5,$6,$7,$8)" IF_CURRENT;
+    param_queue(p, c->queue);
     param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
     param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
     param_int(p, WIRE_INT8, after->ready_ms);
@@ -282,95 +308,116 @@ static void build_queue_set(struct call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     struct buf json = {0};
-    c->sql =
-        "SELECT id, created, status, level_name, config FROM triage.engine_queue_set($1,$2,$3)";
-    if (op->queue)
-        param_int(p, WIRE_INT4, op->queue->id);
-    else
-        param_null(p, WIRE_INT4);
     const char *name = op->queue ? op->queue->name : op->set.name;
+#define COLUMNS "SELECT id, created, status, level_name, config FROM "
+    c->sql = op->queue ? COLUMNS "triage.engine_queue_change($1,$2,$3,$4)"
+                       : COLUMNS "triage.engine_queue_set(NULL,$1,$2)";
+#undef COLUMNS
+    if (op->queue)
+        param_queue(p, c->queue);
     param_bytes(p, WIRE_TEXT, name, strlen(name));
     config_write(&json, op->set.config);
     param_jsonb(p, &json);
     buf_fini(&json);
 }
 
-static void build_other(struct pg *pg, struct job *job, struct call *c)
+static void build_queue_open(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT id, config FROM triage.engine_queue_open($1)";
+    param_bytes(&c->params, WIRE_TEXT, op->open.name, strlen(op->open.name));
+}
+
+static void build_queue_delete(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT triage.engine_queue_delete($1,$2)";
+    param_int(&c->params, WIRE_INT4, op->queue->id);
+    param_bool(&c->params, op->remove.if_empty);
+}
+
+static void build_cancel(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
+    param_queue(&c->params, c->queue);
+    put_id(&c->params, c->queue, &op->one.id);
+}
+
+static void build_get(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT 0, * FROM triage.engine_get($1,$3,$4,$5)" IF_CURRENT;
+    param_queue(&c->params, c->queue);
+    put_id(&c->params, c->queue, &op->one.id);
+}
+
+static void build_purge(struct call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
+    param_queue(p, c->queue);
+    param_int(p, WIRE_INT4, op->bulk.max);
+    if (op->bulk.before_seq == c->queue->face.next_seq)
+        param_null(p, WIRE_INT8); /* all there are, which others may have added to */
+    else
+        param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
+}
+
+static void build_redrive(struct call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_redrive($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
+    param_queue(p, c->queue);
+    put_selection(p, op);
+    if (op->bulk.slot >= 0)
+        param_int(p, WIRE_INT2, op->bulk.slot);
+    else
+        param_null(p, WIRE_INT2);
+}
+
+static void build_dead_drop(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT * FROM triage.engine_dead_drop($1,$2,$3,$4,$5,$6,$7,$8)";
+    param_queue(&c->params, c->queue);
+    put_selection(&c->params, op);
+}
+
+static void build_sweep(struct call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT * FROM triage.engine_sweep($1,$2)";
+    param_int(&c->params, WIRE_INT4, op->sweep.max);
+}
+
+/* Verbs whose ops have a call each. */
+static const struct {
+    void (*build)(struct call *c, const struct engine_op *op);
+    bool timed; /* the last parameter is the time */
+} builders[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = {build_queue_open, false},
+    [ENGINE_QUEUE_SET] = {build_queue_set, false},
+    [ENGINE_QUEUE_DELETE] = {build_queue_delete, false},
+    [ENGINE_IMPORT] = {imports_put, true},
+    [ENGINE_CANCEL] = {build_cancel, true},
+    [ENGINE_MOVE] = {build_move, true},
+    [ENGINE_COUNT] = {build_count, false},
+    [ENGINE_HEADS] = {build_heads, false},
+    [ENGINE_GET] = {build_get, false},
+    [ENGINE_PURGE] = {build_purge, true},
+    [ENGINE_LIST] = {build_list, false},
+    [ENGINE_DEAD_LIST] = {build_list, false},
+    [ENGINE_DEAD_REDRIVE] = {build_redrive, true},
+    [ENGINE_DEAD_DROP] = {build_dead_drop, false},
+    [ENGINE_SWEEP] = {build_sweep, true},
+    [ENGINE_SCHEDULE_SET] = {pg_schedules_put, true},
+    [ENGINE_SCHEDULE_DELETE] = {pg_schedules_delete, false},
+    [ENGINE_SCHEDULE_LIST] = {pg_schedules_list, false},
+    [ENGINE_FIRE] = {pg_schedules_fire, true},
+};
+
+static void build_other(struct pg *pg, struct job *job, struct call *c)
+{
     const struct engine_op *op = c->ops[0];
-    switch (op->verb) {
-    case ENGINE_QUEUE_OPEN:
-        c->sql = "SELECT id, config FROM triage.engine_queue_open($1)";
-        param_bytes(p, WIRE_TEXT, op->open.name, strlen(op->open.name));
-        break;
-    case ENGINE_QUEUE_SET:
-        build_queue_set(c, op);
-        break;
-    case ENGINE_QUEUE_DELETE:
-        c->sql = "SELECT triage.engine_queue_delete($1,$2)";
-        param_int(p, WIRE_INT4, op->queue->id);
-        param_bool(p, op->remove.if_empty);
-        break;
-    case ENGINE_IMPORT:
-        imports_put(c, op);
-        param_now(pg, job, p);
-        break;
-    case ENGINE_CANCEL:
-        c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
-        param_queue(p, c->queue);
-        put_id(p, c->queue, &op->one.id);
-        param_now(pg, job, p);
-        break;
-    case ENGINE_GET:
-        c->sql = "SELECT 0, * FROM triage.engine_get($1,$2,$3,$4)";
-        param_int(p, WIRE_INT4, c->queue->face.id);
-        put_id(p, c->queue, &op->one.id);
-        break;
-    case ENGINE_MOVE:
-        build_move(c, op);
-        param_now(pg, job, p);
-        break;
-    case ENGINE_COUNT:
-        build_count(c, op);
-        break;
-    case ENGINE_PURGE:
-        c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
-        param_queue(p, c->queue);
-        param_int(p, WIRE_INT4, op->bulk.max);
-        if (op->bulk.before_seq == c->queue->face.next_seq)
-            param_null(p, WIRE_INT8); /* all there are, which others may have added to */
-        else
-            param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
-        param_now(pg, job, p);
-        break;
-    case ENGINE_LIST:
-    case ENGINE_DEAD_LIST:
-        build_list(c, op);
-        break;
-    case ENGINE_DEAD_REDRIVE:
-        c->sql = "SELECT * FROM triage.engine_redrive($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
-        param_queue(p, c->queue);
-        put_selection(p, op);
-        if (op->bulk.slot >= 0)
-            param_int(p, WIRE_INT2, op->bulk.slot);
-        else
-            param_null(p, WIRE_INT2);
-        param_now(pg, job, p);
-        break;
-    case ENGINE_DEAD_DROP:
-        c->sql = "SELECT * FROM triage.engine_dead_drop($1,$2,$3,$4,$5,$6,$7,$8)";
-        param_queue(p, c->queue);
-        put_selection(p, op);
-        break;
-    case ENGINE_SWEEP:
-        c->sql = "SELECT * FROM triage.engine_sweep($1,$2)";
-        param_int(p, WIRE_INT4, op->sweep.max);
-        param_now(pg, job, p);
-        break;
-    default:
-        assert(!"one of the verbs that are gathered");
-    }
+    assert(builders[op->verb].build);
+    builders[op->verb].build(c, op);
+    if (builders[op->verb].timed)
+        param_now(pg, job, &c->params);
 }
 
 void call_build(struct pg *pg, struct job *job, struct call *c)

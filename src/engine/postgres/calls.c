@@ -41,7 +41,7 @@ struct segment {
 static bool joins(const struct call *c, const struct pg_queue *q, const struct engine_op *op)
 {
     const struct engine_op *like = c->ops[0];
-    if (c->queue != q || c->verb != op->verb)
+    if (c->queue != q || c->verb != op->verb || like->lot != op->lot)
         return false;
     switch (op->verb) {
     case ENGINE_PUT:
@@ -65,16 +65,31 @@ static bool joins(const struct call *c, const struct pg_queue *q, const struct e
 static enum call_kind kind_of(enum engine_verb verb)
 {
     static const enum call_kind kinds[ENGINE_VERB_COUNT] = {
-        [ENGINE_PUT] = CALL_PUT,         [ENGINE_IMPORT] = CALL_OTHER,
-        [ENGINE_ACK] = CALL_SETTLE,      [ENGINE_NACK] = CALL_SETTLE,
-        [ENGINE_RELEASE] = CALL_SETTLE,  [ENGINE_EXTEND] = CALL_SETTLE,
-        [ENGINE_CLAIM] = CALL_CLAIM,     [ENGINE_QUEUE_OPEN] = CALL_OTHER,
-        [ENGINE_QUEUE_SET] = CALL_OTHER, [ENGINE_QUEUE_DELETE] = CALL_OTHER,
-        [ENGINE_CANCEL] = CALL_OTHER,    [ENGINE_MOVE] = CALL_OTHER,
-        [ENGINE_COUNT] = CALL_OTHER,     [ENGINE_GET] = CALL_OTHER,
-        [ENGINE_PURGE] = CALL_OTHER,     [ENGINE_LIST] = CALL_OTHER,
-        [ENGINE_DEAD_LIST] = CALL_OTHER, [ENGINE_DEAD_REDRIVE] = CALL_OTHER,
-        [ENGINE_DEAD_DROP] = CALL_OTHER, [ENGINE_SWEEP] = CALL_OTHER,
+        [ENGINE_PUT] = CALL_PUT,
+        [ENGINE_IMPORT] = CALL_OTHER,
+        [ENGINE_ACK] = CALL_SETTLE,
+        [ENGINE_NACK] = CALL_SETTLE,
+        [ENGINE_RELEASE] = CALL_SETTLE,
+        [ENGINE_EXTEND] = CALL_SETTLE,
+        [ENGINE_CLAIM] = CALL_CLAIM,
+        [ENGINE_QUEUE_OPEN] = CALL_OTHER,
+        [ENGINE_QUEUE_SET] = CALL_OTHER,
+        [ENGINE_QUEUE_DELETE] = CALL_OTHER,
+        [ENGINE_CANCEL] = CALL_OTHER,
+        [ENGINE_MOVE] = CALL_OTHER,
+        [ENGINE_COUNT] = CALL_OTHER,
+        [ENGINE_HEADS] = CALL_OTHER,
+        [ENGINE_GET] = CALL_OTHER,
+        [ENGINE_PURGE] = CALL_OTHER,
+        [ENGINE_LIST] = CALL_OTHER,
+        [ENGINE_DEAD_LIST] = CALL_OTHER,
+        [ENGINE_DEAD_REDRIVE] = CALL_OTHER,
+        [ENGINE_DEAD_DROP] = CALL_OTHER,
+        [ENGINE_SWEEP] = CALL_OTHER,
+        [ENGINE_SCHEDULE_SET] = CALL_OTHER,
+        [ENGINE_SCHEDULE_DELETE] = CALL_OTHER,
+        [ENGINE_SCHEDULE_LIST] = CALL_OTHER,
+        [ENGINE_FIRE] = CALL_OTHER,
     };
     return kinds[verb];
 }
@@ -119,8 +134,9 @@ static void check_puts(struct pg_queue *q, struct engine_op *op)
 
 static bool only_reads(enum engine_verb verb)
 {
-    return verb == ENGINE_GET || verb == ENGINE_COUNT || verb == ENGINE_LIST ||
-           verb == ENGINE_DEAD_LIST || verb == ENGINE_QUEUE_OPEN;
+    return verb == ENGINE_GET || verb == ENGINE_COUNT || verb == ENGINE_HEADS ||
+           verb == ENGINE_LIST || verb == ENGINE_DEAD_LIST || verb == ENGINE_QUEUE_OPEN ||
+           verb == ENGINE_SCHEDULE_LIST;
 }
 
 static void add_view(struct job *job, struct pg_queue *q)
@@ -138,6 +154,30 @@ static void list_queue(struct pg *pg, struct pg_queue *q)
     pg->listed = q;
 }
 
+/* It was made by a configuration, which may be another one by now. */
+static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
+{
+    bool made = op->verb == ENGINE_CLAIM || op->verb == ENGINE_QUEUE_SET ||
+                op->verb == ENGINE_MOVE || op->verb == ENGINE_HEADS ||
+                (op->verb == ENGINE_COUNT && op->count.count > 0);
+    return q && !q->face.gone && made && op->version != q->face.version;
+}
+
+/* What needs no call: OK, or why not. */
+static enum status check_op(const struct pg_queue *q, const struct engine_op *op)
+{
+    bool lists = op->verb == ENGINE_LIST || op->verb == ENGINE_DEAD_LIST;
+    if (op->lot == LOT_REFUSED)
+        return STATUS_ENGINE_REFUSED;
+    if (q && q->face.gone)
+        return STATUS_QUEUE_NOT_FOUND;
+    if (op->outdated)
+        return STATUS_ENGINE_UNAVAILABLE;
+    if (lists && !cursor_valid(&op->list.after))
+        return STATUS_INVALID_FIELD;
+    return STATUS_OK;
+}
+
 static void gather(struct pg *pg, struct job *job)
 {
     struct segment s = {0};
@@ -145,10 +185,10 @@ static void gather(struct pg *pg, struct job *job)
     s.claims_end = &s.claims;
     for (struct engine_op *op = job->first; op; op = op->next) {
         struct pg_queue *q = (struct pg_queue *)op->queue;
-        if (q && q->face.gone) {
-            pg_fail(op, STATUS_QUEUE_NOT_FOUND);
+        op->outdated = is_outdated(q, op);
+        pg_fail(op, check_op(q, op));
+        if (op->status)
             continue;
-        }
         if (op->verb == ENGINE_SWEEP && !job->sweeps) {
             op->status = STATUS_OK;
             op->sweep.more = false;
@@ -164,7 +204,8 @@ static void gather(struct pg *pg, struct job *job)
             q->viewed =
                 op->verb != ENGINE_QUEUE_DELETE && (q->viewed || view_wanted(q, op, job->now));
             q->behind = true;
-            q->claimed = q->claimed || op->verb == ENGINE_CLAIM;
+            q->claimed = q->claimed || op->verb == ENGINE_CLAIM ||
+                         (op->verb == ENGINE_COUNT && op->count.waits);
         }
         if (kind_of(op->verb) != CALL_OTHER) {
             segment_add(&s, q, op);
@@ -219,8 +260,39 @@ static void add_waits(struct pg *pg, struct job *job)
     job->writes = true;
 }
 
-#define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics, alerts and lists */
-#define LOOK_MAX 20   /* of these in one sweep */
+#define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics and alerts */
+#define LOOK_MAX 20   /* of these in one sweep, beside those with alerts */
+
+static bool somebody_asks(const struct job *job)
+{
+    bool asks = false;
+    for (const struct engine_op *op = job->first; op && !asks; op = op->next)
+        asks = op->verb == ENGINE_SWEEP && op->sweep.look;
+    return asks;
+}
+
+static bool has_alerts(const struct pg_queue *q)
+{
+    const struct queue_config *c = &q->face.config;
+    return c->alert_dead_letters > 0 || c->alert_oldest_ready_seconds > 0;
+}
+
+/* Which queues are not as they were when we last looked at them: those with tallies, and those that
+ * were summed up since. A summing up has the time at which its transaction began, so it may be
+ * older than what it has. What changed is news, and read behind this job. */
+static void ask_for_changes(const struct pg *pg, struct job *job)
+{
+    static const char sql[] =
+        "SELECT queue FROM triage.tally UNION SELECT queue FROM triage.counted "
+        "WHERE at_ms >= triage.now_ms() - $1 LIMIT 1000";
+    enum { LAG_MS = 30000 };
+    int64_t oldest_ms = job->now.mono_ms;
+    size_t at = 0;
+    for (const struct pg_queue *q; (q = map_each(&pg->queues, &at));)
+        oldest_ms = q->read_ms < oldest_ms ? q->read_ms : oldest_ms;
+    struct call *c = call_add(job, CALL_CHANGES, NULL, 0, sql);
+    param_int(&c->params, WIRE_INT8, job->now.mono_ms - oldest_ms + LAG_MS);
+}
 
 /* A sweep also looks at queues with news, at those that something was done to, at some that only
  * others use, and, in case news got lost, at those where somebody waits. One that news alone asked
@@ -229,24 +301,33 @@ static void add_news(struct pg *pg, struct job *job)
 {
     size_t at = 0;
     uint32_t old = 0;
+    bool asked = somebody_asks(job);
+    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         q->told = q->told || q->face.waiting > 0;
-        bool look = q->told || q->behind;
+        bool look = q->told || q->behind || all;
         if (!look && job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS)
-            look = old++ < LOOK_MAX;
+            look = has_alerts(q) || old++ < LOOK_MAX;
         if (!look || q->face.gone)
             continue;
         list_queue(pg, q);
         q->viewed = true;
     }
-    if (pg->all_told)
+    bool overdue = job->sweeps && pg->list_due;
+    if (pg->all_told || asked || overdue)
         calls_queues(job);
+    if (asked)
+        ask_for_changes(pg, job);
     pg->all_told = pg->told = false;
     if (!job->sweeps)
         return;
-    struct call *c = call_add(job, CALL_DUE, NULL, 0, "SELECT triage.engine_due($1)");
+    struct call *c =
+        call_add(job, CALL_DUE, NULL, 0,
+                 "SELECT least(triage.engine_due($1), triage.engine_schedules_next($1))");
     param_now(pg, job, &c->params);
+    pg_schedules_ask(pg, job);
     tables_ask(pg, job);
+    duty_ask(pg, job);
 }
 
 static void add_views(struct pg *pg, struct job *job)
@@ -257,6 +338,22 @@ static void add_views(struct pg *pg, struct job *job)
             add_view(job, q);
         q->listed = q->viewed = q->claimed = false;
     }
+}
+
+bool job_is_asked_for(const struct job *job)
+{
+    const struct engine_op *op = job->first;
+    while (op && op->verb == ENGINE_SWEEP && !op->sweep.look)
+        op = op->next;
+    return op != NULL;
+}
+
+/* Functions that are not given the time look here. */
+static void add_clock(struct job *job)
+{
+    struct call *c =
+        call_add(job, CALL_WAIT, NULL, 0, "SELECT set_config('triage.now_ms', $1::text, true)");
+    param_int(&c->params, WIRE_INT8, job->now.wall_ms);
 }
 
 bool job_asks_to_sweep(const struct job *job)
@@ -278,8 +375,11 @@ void calls_build(struct pg *pg, struct job *job)
         job->sweeps = true;
         pg->sweep_due = false;
     }
+    if (pg->shared->invented_time)
+        add_clock(job);
+    struct call **gathered = job->calls_end;
     gather(pg, job);
-    for (struct call *c = job->calls; c; c = c->next)
+    for (struct call *c = *gathered; c; c = c->next)
         call_build(pg, job, c);
     if (asked)
         add_news(pg, job);
@@ -299,4 +399,5 @@ void calls_free(struct job *job)
         free(c);
     }
     job->calls_end = &job->calls;
+    job->refused = NULL;
 }

@@ -1,117 +1,112 @@
-/* Claims that share a call: first what each plan took tokens for, in order; then, for whoever got
- * too little, what all of them would take instead. */
+/* Claims that share a call. They are after the same levels, so that all of them together find what
+ * one claim of the sum would find: it is dealt out in order. */
 #include "engine/postgres/impl.h"
 
-#define MERGED_MAX (PLAN_STEPS_MAX * 4)
+#include <stdio.h>
+#include <string.h>
 
-struct merged {
-    struct plan_step steps[MERGED_MAX];
-    const struct plan *plans[MERGED_MAX]; /* whose lanes a step names */
-    uint32_t count;
-    uint32_t want;
-    const uint32_t *room; /* of a claim alone, by slot; or NULL */
-};
+#define CALL_WANT_MAX 1000 /* messages: an answer of the database is in memory as a whole */
 
-static bool same_lanes(const struct plan *a, const struct plan_step *x, const struct plan *b,
-                       const struct plan_step *y)
+/* No step ends before the whole claim does. */
+static bool is_open(const struct plan *plan)
 {
-    if (x->rank != y->rank || x->lane_count != y->lane_count || x->tokens != y->tokens)
-        return false;
-    for (uint32_t i = 0; i < x->lane_count; i++) {
-        const struct plan_lane *l = &a->lanes[x->first_lane + i], *m = &b->lanes[y->first_lane + i];
-        if (l->slot != m->slot || l->until_ms != m->until_ms || l->bias_ms != m->bias_ms)
-            return false;
-    }
-    return true;
+    bool open = true;
+    for (uint32_t i = 0; open && i < plan->step_count; i++)
+        open = plan->steps[i].max >= plan->want;
+    for (uint32_t i = 0; open && i < plan->lane_count; i++)
+        open = plan->room[plan->lanes[i].slot] == UINT32_MAX;
+    return open;
 }
 
-static void merge_step(struct merged *all, uint32_t from, const struct plan *plan,
-                       const struct plan_step *step, uint32_t max)
+static bool same_steps(const struct plan *a, const struct plan *b)
 {
-    for (uint32_t i = from; i < all->count; i++) {
-        if (same_lanes(all->plans[i], &all->steps[i], plan, step)) {
-            all->steps[i].max = (uint16_t)(all->steps[i].max + max);
-            return;
-        }
+    bool same = a->step_count == b->step_count && a->lane_count == b->lane_count;
+    for (uint32_t i = 0; same && i < a->step_count; i++) {
+        const struct plan_step *x = &a->steps[i], *y = &b->steps[i];
+        same = x->rank == y->rank && x->first_lane == y->first_lane &&
+               x->lane_count == y->lane_count && x->in_turn == y->in_turn;
     }
-    all->steps[all->count] = *step;
-    all->steps[all->count].max = (uint16_t)max;
-    all->plans[all->count++] = plan;
+    for (uint32_t i = 0; same && i < a->lane_count; i++)
+        same = a->lanes[i].slot == b->lanes[i].slot && a->lanes[i].bias_ms == b->lanes[i].bias_ms;
+    return same;
 }
 
-static void merge_claims(const struct call *c, struct merged *all)
+/* Plans for the same levels and up to the same end, perhaps made a moment apart. */
+static bool are_alike(const struct plan *a, const struct plan *b)
 {
-    all->count = all->want = 0;
-    all->room = c->op_count == 1 ? c->ops[0]->claim.plan->room : NULL;
-    for (uint32_t o = 0; o < c->op_count; o++) {
-        const struct plan *plan = c->ops[o]->claim.plan;
-        all->want += plan->want;
-        for (uint32_t i = 0; i < plan->step_count; i++) {
-            const struct plan_step *step = &plan->steps[i];
-            uint32_t from = all->count > 0 ? all->count - 1 : 0; /* only with the one before */
-            if (step->tokens == TOKENS_TAKEN)
-                merge_step(all, from, plan, step, step->max);
-        }
-    }
-    uint32_t from = all->count;
-    for (uint32_t o = 0; o < c->op_count; o++) {
-        const struct plan *plan = c->ops[o]->claim.plan;
-        for (uint32_t i = 0; i < plan->step_count; i++) {
-            if (plan->steps[i].tokens != TOKENS_TAKEN)
-                merge_step(all, from, plan, &plan->steps[i], plan->want);
-        }
-    }
+    return a->max_rank == b->max_rank && a->until_ms == b->until_ms && a->policy == b->policy &&
+           is_open(a) && is_open(b) && same_steps(a, b);
+}
+
+static uint32_t wanted(const struct call *c)
+{
+    uint32_t want = 0;
+    for (uint32_t i = 0; i < c->op_count; i++)
+        want += c->ops[i]->claim.plan->want;
+    return want;
+}
+
+bool claims_fit(const struct call *c, const struct plan *plan)
+{
+    return are_alike(c->ops[0]->claim.plan, plan) && wanted(c) + plan->want <= CALL_WANT_MAX;
 }
 
 /* One lane in each step, and all that is wanted from it. */
-static bool plain(const struct merged *all)
+static bool is_plain(const struct plan *plan)
 {
-    for (uint32_t i = 0; i < all->count; i++) {
-        const struct plan_step *step = &all->steps[i];
-        const struct plan_lane *lane = &all->plans[i]->lanes[step->first_lane];
-        if (step->lane_count != 1 || step->max < all->want || lane->until_ms != INT64_MAX ||
-            (all->room && all->room[lane->slot] < UINT32_MAX))
-            return false;
+    bool plain = is_open(plan);
+    for (uint32_t i = 0; plain && i < plan->step_count; i++) {
+        const struct plan_step *step = &plan->steps[i];
+        plain = step->lane_count == 1 && !step->in_turn &&
+                plan->lanes[step->first_lane].until_ms == INT64_MAX;
     }
-    return true;
+    return plain;
 }
 
-static void put_slots(struct params *p, const struct merged *all)
+static void put_slots(struct params *p, const struct plan *plan)
 {
     param_array(p, WIRE_INT2_ARRAY);
-    for (uint32_t i = 0; i < all->count; i++)
-        element_int(p, WIRE_INT2, all->plans[i]->lanes[all->steps[i].first_lane].slot);
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        element_int(p, WIRE_INT2, plan->lanes[plan->steps[i].first_lane].slot);
     param_array_end(p);
 }
 
-/* The configuration's own limits are kept to by the database; a plan may have others. */
-static void put_room(struct params *p, const struct merged *all)
+/* Of the steps in turn. */
+static void put_tokens(struct params *p, const struct plan *plan, const uint32_t *tokens)
 {
-    param_array(p, WIRE_INT8_ARRAY);
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        if (all->room && all->room[slot] < UINT32_MAX)
-            element_int(p, WIRE_INT8, all->room[slot]);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        if (plan->steps[i].in_turn)
+            element_int(p, WIRE_INT4, tokens[plan->steps[i].rank]);
         else
             element_null(p);
     }
     param_array_end(p);
 }
 
-static void put_lanes(struct params *p, const struct merged *all)
+static void put_steps(struct params *p, const struct plan *plan, uint32_t want)
 {
+    const struct policy *policy = plan->policy;
     param_array(p, WIRE_INT4_ARRAY); /* how many, by step */
-    for (uint32_t i = 0; i < all->count; i++)
-        element_int(p, WIRE_INT4, all->steps[i].max);
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        element_int(p, WIRE_INT4, plan->steps[i].max >= plan->want ? want : plan->steps[i].max);
     param_array_end(p);
+    put_tokens(p, plan, policy ? policy->tokens[plan->max_rank] : NULL);
+    put_tokens(p, plan, policy ? policy->quota : NULL);
     param_array(p, WIRE_INT4_ARRAY); /* the lanes, each with its step */
-    for (uint32_t i = 0; i < all->count; i++)
-        for (uint32_t k = 0; k < all->steps[i].lane_count; k++)
+    for (uint32_t i = 0; i < plan->step_count; i++)
+        for (uint32_t k = 0; k < plan->steps[i].lane_count; k++)
             element_int(p, WIRE_INT4, i + 1);
     param_array_end(p);
+}
+
+/* The lanes of the steps, one after the other, as put_steps() numbers them. */
+static void put_lanes(struct params *p, const struct plan *plan)
+{
 #define EACH_LANE(lane)                                                                            \
-    for (uint32_t i = 0; i < all->count; i++)                                                      \
-        for (const struct plan_lane *lane = &all->plans[i]->lanes[all->steps[i].first_lane],       \
-                                    *stop = lane + all->steps[i].lane_count;                       \
+    for (uint32_t i = 0; i < plan->step_count; i++)                                                \
+        for (const struct plan_lane *lane = &plan->lanes[plan->steps[i].first_lane],               \
+                                    *stop = lane + plan->steps[i].lane_count;                      \
              lane < stop; lane++)
     param_array(p, WIRE_INT2_ARRAY);
     EACH_LANE(lane) element_int(p, WIRE_INT2, lane->slot);
@@ -123,31 +118,63 @@ static void put_lanes(struct params *p, const struct merged *all)
     EACH_LANE(lane) element_int(p, WIRE_INT8, lane->bias_ms);
     param_array_end(p);
 #undef EACH_LANE
-    put_room(p, all);
 }
 
-/* What a call finds is dealt out in order: only claims that may have the same levels share one. */
-bool claims_fit(const struct call *c, const struct plan *plan)
+/* The configuration's own limits are kept to by the database; a plan may have others. */
+static void put_room(struct params *p, const struct plan *plan)
 {
-    if (c->ops[0]->claim.plan->max_rank != plan->max_rank)
-        return false;
-    uint32_t steps = plan->step_count;
-    for (uint32_t i = 0; i < c->op_count; i++)
-        steps += c->ops[i]->claim.plan->step_count;
-    return steps <= MERGED_MAX;
-}
-
-uint32_t claims_put(struct call *c)
-{
-    struct merged all;
-    merge_claims(c, &all);
-    if (plain(&all)) {
-        c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7)";
-        put_slots(&c->params, &all);
-    } else {
-        c->sql = "SELECT * FROM "
-                 "triage.engine_claim_lanes($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)";
-        put_lanes(&c->params, &all);
+    if (is_open(plan)) {
+        param_null(p, WIRE_INT8_ARRAY);
+        return;
     }
-    return all.want;
+    param_array(p, WIRE_INT8_ARRAY);
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        if (plan->room[slot] < UINT32_MAX)
+            element_int(p, WIRE_INT8, plan->room[slot]);
+        else
+            element_null(p);
+    }
+    param_array_end(p);
+}
+
+/* What one call of a job leaves of the tokens only the database knows before the next one runs. */
+static bool shares_tokens(const struct job *job, const struct call *c)
+{
+    const struct plan *plan = c->ops[0]->claim.plan;
+    for (const struct call *other = job->calls; plan->policy && other; other = other->next) {
+        const struct plan *its = other->kind == CALL_CLAIM ? other->ops[0]->claim.plan : NULL;
+        if (other != c && its && its->policy == plan->policy && its->max_rank == plan->max_rank)
+            return true;
+    }
+    return false;
+}
+
+static void put_bucket(struct params *p, const struct job *job, const struct call *c)
+{
+    char name[32];
+    int len =
+        snprintf(name, sizeof(name), "%u/%d", c->queue->face.id, c->ops[0]->claim.plan->max_rank);
+    if (shares_tokens(job, c))
+        param_text(p, name, (size_t)len);
+    else
+        param_null(p, WIRE_TEXT);
+}
+
+uint32_t claims_put(const struct job *job, struct call *c)
+{
+    const struct plan *plan = c->ops[c->op_count - 1]->claim.plan; /* the latest: it ages most */
+    uint32_t want = wanted(c);
+    if (is_plain(plan)) {
+        c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7)";
+        put_slots(&c->params, plan);
+        return want;
+    }
+    c->sql = "SELECT * FROM "
+             "triage.engine_claim_plan($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
+    c->rules = plan->policy ? plan->policy->rules : 0;
+    put_steps(&c->params, plan, want);
+    put_lanes(&c->params, plan);
+    put_room(&c->params, plan);
+    put_bucket(&c->params, job, c);
+    return want;
 }

@@ -4,7 +4,6 @@
 #include "engine/postgres/impl.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #define CONFIG_TOKENS_MAX 1024
@@ -58,6 +57,7 @@ static const struct member queue_members[] = {
     MEMBER(U64, max_bytes),
     MEMBER(U32, max_in_flight),
     MEMBER(I64, history_ms),
+    MEMBER(I64, history_since_ms),
     MEMBER(U64, alert_dead_letters),
     MEMBER(I64, alert_oldest_ready_seconds),
     WORDS(alert_webhook, sizeof(((struct queue_config *)0)->alert_webhook)),
@@ -130,6 +130,8 @@ static void write_members(struct buf *out, const struct member *members, size_t 
 static void write_level(struct buf *out, const struct level *level)
 {
     write_members(out, level_members, COUNT(level_members), level);
+    buf_lit(out, ",\"heir_of\":");
+    buf_put_u64(out, level->heir_of);
     buf_lit(out, ",\"number\":");
     if (level->has_number)
         buf_put_i64(out, level->number);
@@ -208,72 +210,73 @@ static bool read_value(const struct member *m, const struct json_token *t, char 
     return false;
 }
 
-static bool read_members(const struct json_doc *doc, uint32_t object, const struct member *members,
-                         size_t count, void *to)
+/* From here on: NULL, or the name of what cannot be read. */
+static const char *read_members(const struct json_doc *doc, uint32_t object,
+                                const struct member *members, size_t count, void *to)
 {
     for (size_t i = 0; i < count; i++) {
         const struct json_token *t = json_get(doc, object, members[i].name);
         if (!t || !read_value(&members[i], t, (char *)to + members[i].offset))
-            return false;
+            return members[i].name;
     }
-    return true;
+    return NULL;
 }
 
-static uint32_t index_of(const struct json_doc *doc, const char *name)
+static const char *read_levels(const struct json_doc *doc, struct queue_config *config)
 {
-    const struct json_token *t = json_get(doc, 0, name);
-    return t && t->type == JSON_ARRAY ? (uint32_t)(t - doc->tokens) : 0;
-}
-
-static bool read_levels(const struct json_doc *doc, struct queue_config *config)
-{
-    uint32_t array = index_of(doc, "levels");
-    for (uint32_t i = json_first(doc, array); array && i; i = json_next(doc, array, i)) {
+    uint32_t array = json_array(doc, 0, "levels");
+    const char *odd = array ? NULL : "levels";
+    for (uint32_t i = json_first(doc, array); i && !odd; i = json_next(doc, array, i)) {
         if (config->level_count == LEVEL_COUNT_MAX)
-            return false;
+            return "levels";
         struct level *level = &config->levels[config->level_count++];
         const struct json_token *number = json_get(doc, i, "number");
-        if (!read_members(doc, i, level_members, COUNT(level_members), level))
-            return false;
+        odd = read_members(doc, i, level_members, COUNT(level_members), level);
         level->has_number = number && json_i64(number, &level->number);
     }
-    return config->level_count > 0 && config->default_rank < config->level_count;
+    return odd;
 }
 
-static bool read_pauses(const struct json_doc *doc, struct queue_config *config)
+static const char *read_pauses(const struct json_doc *doc, struct queue_config *config)
 {
-    uint32_t array = index_of(doc, "pauses");
-    for (uint32_t i = json_first(doc, array); array && i; i = json_next(doc, array, i)) {
-        if (config->pause_count == PAUSES_MAX ||
-            !read_members(doc, i, pause_members, COUNT(pause_members),
-                          &config->pauses[config->pause_count++]))
-            return false;
+    uint32_t array = json_array(doc, 0, "pauses");
+    const char *odd = array ? NULL : "pauses";
+    for (uint32_t i = json_first(doc, array); i && !odd; i = json_next(doc, array, i)) {
+        if (config->pause_count == PAUSES_MAX)
+            return "pauses";
+        odd = read_members(doc, i, pause_members, COUNT(pause_members),
+                           &config->pauses[config->pause_count++]);
     }
-    return true;
+    return odd;
 }
 
-static bool read_all(const struct json_doc *doc, struct queue_config *config, char *name,
-                     uint32_t *version)
+static const char *read_all(const struct json_doc *doc, struct queue_config *config, char *name,
+                            uint32_t *version)
 {
     const struct json_token *t = json_get(doc, 0, "name"), *v = json_get(doc, 0, "version");
     int64_t number;
-    if (!t || t->type != JSON_STRING || t->len > QUEUE_NAME_MAX || !v || !json_i64(v, &number))
-        return false;
+    if (!t || t->type != JSON_STRING || t->len == 0 || !queue_prefix_valid(t->str, t->len))
+        return "name";
+    if (!v || !json_i64(v, &number))
+        return "version";
     memcpy(name, t->str, t->len);
     name[t->len] = '\0';
     *version = (uint32_t)number;
     *config = (struct queue_config){0};
-    return read_members(doc, 0, queue_members, COUNT(queue_members), config) &&
-           read_levels(doc, config) && read_pauses(doc, config);
+    const char *odd = read_members(doc, 0, queue_members, COUNT(queue_members), config);
+    odd = odd ? odd : read_levels(doc, config);
+    odd = odd ? odd : read_pauses(doc, config);
+    return odd || levels_valid(config) ? odd : "a value that is out of range";
 }
 
-bool config_read(const char *text, size_t len, struct queue_config *config, char *name,
-                 uint32_t *version)
+const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,
+                        uint32_t *version)
 {
     struct json_doc doc;
     json_init(&doc);
-    bool ok =
-        json_parse(&doc, text, len, CONFIG_TOKENS_MAX) && read_all(&doc, config, name, version);
+    const char *odd = json_parse(&doc, text, len, CONFIG_TOKENS_MAX)
+                          ? read_all(&doc, config, name, version)
+                          : "the whole";
     json_fini(&doc);
-    return ok;
+    return odd;
 }

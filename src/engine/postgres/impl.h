@@ -1,11 +1,15 @@
 /* Private to engine/postgres: what its files share.
  *
- *   postgres.c  the engine: submit, flush, poll; queues and what is known of them
+ *   postgres.c  the engine: submit, flush, poll
+ *   open.c      how its shards come and go
+ *   queues.c    the queues that a shard knows
  *   calls.c     a group into calls of the SQL functions: which ops share one
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
  *   imports.c   messages from elsewhere: the call and its answer
+ *   schedules.c the same for schedules
  *   answers.c   their answers, back into ops; rows.c has the rows that are messages
+ *   checks.c    what an answer has to be before anybody counts on it
  *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
  *   link.c      the thread that runs jobs on a connection, and settles what became of them
@@ -13,6 +17,7 @@
  *   listen.c    the thread that hears what other processes did
  *   schema.c    the tables and functions, installed and brought up to date
  *   tables.c    what the tables weigh, for the metrics
+ *   duty.c      which server speaks for all
  *   wire.c      values in PostgreSQL's binary format
  *
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
@@ -22,8 +27,14 @@
  * extends comes before what claims; a claim may therefore find what was submitted after
  * it in the same group, when nobody could know yet that it was.
  *
- * What a lost connection leaves behind. Until COMMIT is sent nothing has happened. After
- * that each transaction is known by the token that it stored: whoever can store that token
+ * What the database refuses. The answer says at which call, and so nothing of the group has
+ * happened. When that call carries one op, this op fails and the others are run again without it;
+ * when it carries several, they are run again in two calls. So the one is found in as many steps as
+ * its number has bits.
+ *
+ * What a lost connection leaves behind. Until COMMIT is sent nothing has happened, and the group is
+ * run again while it has time, also when it has to wait for a database that is being restarted.
+ * After that each transaction is known by the token that it stored: whoever can store that token
  * again knows that it did not happen, and that it never will. Whoever cannot, and can commit
  * something behind it, knows that it happened and is where the standbys must have it. When neither
  * can be found out in time, the answer is ENGINE_UNAVAILABLE.
@@ -46,29 +57,35 @@ struct pg;
 struct pg_queue;
 struct row;
 
-/* A claim under way takes this many from each lane of the view. */
+/* A claim under way takes this many from each lane of the view, and from no lane in particular: by
+ * turns, nobody knows before. */
 struct taking {
     uint16_t from[LEVEL_COUNT_MAX];
+    uint16_t anywhere;
 };
 
 struct pg_queue {
     struct engine_queue face; /* first */
     struct pg *pg;
-    struct queue_view seen; /* as far as is known; face.view is this less `taking` */
+    struct queue_view seen;   /* as far as is known; face.view is this less `taking` */
+    struct queue_view moment; /* as the database last said */
     uint64_t taking[LEVEL_COUNT_MAX];
+    uint64_t taking_anywhere;
     int64_t read_ms; /* mono: when the database last said */
     bool behind;     /* something was done since */
     bool perishable; /* some message has a time to live of its own */
     uint64_t puts;   /* messages put here so far */
     uint32_t busy;   /* ops under way */
     bool told;       /* something happened to it elsewhere: look at it in the next sweep */
+    bool deleting;   /* by us: it is nobody's until that is done */
     /* For the job that is being built. */
     bool listed;  /* in pg->listed */
     bool viewed;  /* its view is to be read */
     bool claimed; /* somebody may be about to wait */
     struct pg_queue *next_listed;
     int64_t waits_until_ms; /* mono: others know until then that consumers wait here */
-    bool retired;           /* out of the map: freed when nothing is under way */
+    bool retired;           /* out of the maps: freed when nothing is under way */
+    struct pg_queue *next_replaced;
 };
 
 /* One call of a function. */
@@ -79,9 +96,12 @@ enum call_kind {
     CALL_OTHER, /* one op */
     CALL_VIEW,  /* of a queue, at the end */
     CALL_QUEUES,
+    CALL_CHANGES, /* which queues have news */
     CALL_WAIT,
     CALL_DUE,
+    CALL_SCHEDULES, /* that are due */
     CALL_TABLES,
+    CALL_DUTY,
 };
 
 struct call {
@@ -93,6 +113,7 @@ struct call {
     PGresult *result;
     struct pg_queue *queue;
     uint64_t puts;          /* queue->puts when it was sent */
+    uint32_t rules;         /* CLAIM: of the policy whose tokens went with it */
     struct engine_op **ops; /* in order */
     uint32_t op_count, op_cap;
     struct call *next;
@@ -104,6 +125,8 @@ enum job_fate {
     JOB_FAILED,  /* nothing happened, or nobody knows whether it did */
     JOB_REFUSED, /* a call made the database refuse: a bug, or an object that is missing */
 };
+
+#define LOT_REFUSED UINT32_MAX /* an op's lot: it failed, and the rest goes on without it */
 
 struct job {
     struct engine_op *first, **last; /* the group, in order of submission */
@@ -117,7 +140,10 @@ struct job {
     bool looked;    /* it reads the views of what a sweep moved */
     struct link *link;
     uint32_t tries;
+    int64_t until_ms; /* mono: its time ends; 0: it has not begun */
+    uint32_t lots;    /* ops share a call only within a lot; these have been given out */
     enum job_fate fate;
+    struct call *refused; /* JOB_REFUSED: for what it carries, and not for what is missing */
     char error[256];
 };
 
@@ -126,9 +152,11 @@ struct pg_shared {
     char *conninfo;
     char *listen_conninfo; /* for LISTEN alone */
     int64_t timeout_ms;    /* for a group, and again for finding out what became of it */
+    _Atomic bool prepared; /* the schema is up to date: else whoever connects sees to it */
     bool invented_time;    /* tests pass their own clock */
     bool sync_commit;
     uint8_t node[16];
+    _Atomic int64_t speaks_until_ms; /* mono: it has the duty until then */
     struct listener *listener;
     void (*wake)(void *ctx, uint32_t shard);
     void *wake_ctx;
@@ -144,27 +172,45 @@ struct pg {
     struct map by_id;
     struct link *links[LINKS];
     struct job *open;
-    struct pg_queue *listed; /* queues of the job that is being built */
+    struct pg_queue *listed;   /* queues of the job that is being built */
+    struct pg_queue *replaced; /* out of the maps, and gone: the next sweep says so */
     uint32_t jobs_under_way;
     uint32_t last_count;    /* ops in the one that went last */
     bool alone;             /* it wants no other beside it */
     int64_t due_ms;         /* wall: the next delay or lease we know of ends */
     int64_t sweep_mono_ms;  /* when to sweep anyway */
+    int64_t held_until_ms;  /* mono: no sweep before then */
     int64_t tables_mono_ms; /* when the tables were last looked at */
+    int64_t duty_mono_ms;   /* when the duty was last asked for */
+    bool duty_told;         /* what the log says: it has it */
     _Atomic bool running;   /* the shard has begun to ask: it may be woken */
     bool sweep_due;         /* time has something to do */
+    bool list_due;          /* the list of queues could not be read: the next sweep is to */
     bool told;              /* by the listener: some queue has news */
     bool all_told;          /* … the list of queues has */
 };
 
 /* postgres.c */
+extern const struct engine_ops postgres_ops;
 void pg_wake(struct pg *pg); /* any thread: engine_poll or engine_next_due_ms has news */
+struct job *job_new(struct instant now);
+void pg_fail(struct engine_op *op, enum status status); /* it found nothing */
+
+/* open.c */
+void pg_close(struct pg_shared *shared); /* all shards, as far as they were opened */
+
+/* queues.c */
 struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id);
+void pg_queue_tell(struct pg *pg, uint32_t id); /* it has news */
 struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint32_t version,
                               const struct queue_config *config);
-void pg_queue_retire(struct pg_queue *q);               /* another process, or we, deleted it */
-void pg_view_changed(struct pg_queue *q);               /* `seen` or `taking` did */
-void pg_fail(struct engine_op *op, enum status status); /* it found nothing */
+void pg_queue_retire(struct pg_queue *q);  /* another process, or we, deleted it */
+void pg_queue_replace(struct pg_queue *q); /* the database has another one of its name or id */
+void pg_queue_let_go(struct pg_queue *q);  /* freed when it is retired and nothing is under way */
+/* What a claim is going to take, as far as the view tells, is not there for others. */
+void pg_queue_reserve(struct pg_queue *q, const struct plan *plan, struct taking *taking);
+void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking);
+void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
 
 /* calls.c */
 void calls_build(struct pg *pg, struct job *job);
@@ -172,6 +218,7 @@ void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
 void calls_free(struct job *job);
 bool job_asks_to_sweep(const struct job *job);
+bool job_is_asked_for(const struct job *job); /* somebody waits for it */
 struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
                       enum engine_verb verb, const char *sql);
 
@@ -179,18 +226,31 @@ struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
 void call_build(struct pg *pg, struct job *job, struct call *c);
 void param_now(const struct pg *pg, const struct job *job, struct params *p);
 void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
+bool cursor_valid(const struct list_cursor *c); /* one of our lists may have made it */
 /* Arrays of their slots, payloads, kinds, metadata and dedup keys. */
 void params_drafts(struct params *p, const struct queue_config *config,
                    const struct draft *const drafts[], uint32_t count);
 
 /* claims.c */
 bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */
-uint32_t claims_put(struct call *c); /* the plans, as one; returns how many messages they want */
+/* The plans, as one; returns how many messages they want. */
+uint32_t claims_put(const struct job *job, struct call *c);
 
 /* imports.c */
 void imports_check(struct pg_queue *q, struct engine_op *op); /* what needs no database */
 void imports_put(struct call *c, const struct engine_op *op);
 void imports_answer(struct pg *pg, struct engine_op *op, struct call *c);
+
+/* schedules.c */
+void pg_schedules_put(struct call *c, const struct engine_op *op);
+void pg_schedules_list(struct call *c, const struct engine_op *op);
+void pg_schedules_delete(struct call *c, const struct engine_op *op);
+void pg_schedules_fire(struct call *c, const struct engine_op *op);
+void pg_schedules_ask(struct pg *pg, struct job *job);
+void pg_schedules_answer_set(struct engine_op *op, struct call *c, struct instant now);
+void pg_schedules_answer_list(struct engine_op *op, struct call *c, struct instant now);
+void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct call *c);
+void pg_schedules_answer_due(struct pg *pg, struct job *job, struct call *c);
 
 /* views.c. What is done here changes `seen`, for pg_view_changed to show. */
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);
@@ -203,13 +263,20 @@ void view_ack(struct pg_queue *q, uint8_t slot);
 /* answers.c */
 void calls_answer(struct pg *pg, struct job *job); /* JOB_DONE: into the ops, with their visits */
 
+/* checks.c. What does not fit is named in the log. */
+bool answer_fits(const struct call *c, uint32_t rows); /* of as many, which are there */
+/* A message as it may be; `claimed` with a receipt, `whole` with its payload. */
+bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, bool whole);
+
 /* config.c */
 void config_write(struct buf *out, const struct queue_config *config);
-bool config_read(const char *text, size_t len, struct queue_config *config, char *name,
-                 uint32_t *version);
+/* NULL, or what of it cannot be read. */
+const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,
+                        uint32_t *version);
 
 /* link.c: one connection, one thread, one job at a time. */
-struct link *link_open(struct pg *pg, struct buf *error); /* NULL: not reached */
+/* NULL: not reached. Where the schema is not prepared it is not tried, and comes by itself. */
+struct link *link_open(struct pg *pg, struct buf *error);
 void link_close(struct link *l);
 bool link_idle(const struct link *l);
 void link_put(struct link *l, struct job *job);     /* to an idle one */
@@ -223,7 +290,8 @@ PGconn *link_connect(const char *conninfo, struct buf *error);
 
 struct session {
     PGconn *conn;
-    bool pooled; /* the next transaction may be in another session: nothing is prepared */
+    bool pooled;          /* the next transaction may be in another session: nothing is prepared */
+    int64_t statement_ms; /* the statement_timeout that somebody set for us; 0: none */
     const char *statements[STATEMENTS_MAX]; /* that are */
     int known;
 };
@@ -231,6 +299,7 @@ struct session {
 enum outcome {
     OUTCOME_OK,
     OUTCOME_LOST,    /* the connection, or its time: a new one is needed */
+    OUTCOME_UNDONE,  /* … and nothing can have happened */
     OUTCOME_AGAIN,   /* met another transaction at the wrong time */
     OUTCOME_LATE,    /* waited for too long, or was cancelled: rolled back */
     OUTCOME_STALE,   /* a configuration has changed */
@@ -260,6 +329,11 @@ bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, u
 /* tables.c */
 void tables_ask(struct pg *pg, struct job *job); /* when it is time */
 void tables_answer(struct pg *pg, const struct call *c);
+
+/* duty.c */
+void duty_ask(struct pg *pg, struct job *job); /* when it is time */
+void duty_answer(struct pg *pg, const struct job *job, const struct call *c);
+bool duty_speaks(const struct pg_shared *shared, struct instant now); /* any thread */
 
 /* schema.c */
 MUST_USE enum status schema_install(PGconn *conn, struct buf *error);

@@ -1,8 +1,8 @@
 /* Messages from elsewhere: the parameters of the call, and its answer. */
 #include "base/mem.h"
 #include "engine/postgres/impl.h"
+#include "engine/postgres/rows.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 void imports_check(struct pg_queue *q, struct engine_op *op)
@@ -129,11 +129,10 @@ void imports_answer(struct pg *pg, struct engine_op *op, struct call *c)
         struct import_item *item = &op->import.items[i];
         if (item->status != STATUS_OK)
             continue;
-        assert(row < PQntuples(c->result));
         item->known = cell_int(c->result, row, known) != 0;
         item->id = (struct message_id){
             .queue = c->queue->face.id,
-            .slot = (uint8_t)cell_int(c->result, row, slot),
+            .slot = cell_slot(c->result, row, slot),
             .ready_ms = cell_int(c->result, row, ready),
             .seq = (uint64_t)cell_int(c->result, row, seq),
         };

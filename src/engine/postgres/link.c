@@ -4,15 +4,18 @@
 #include "engine/postgres/impl.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define RETRY_MAX      20   /* of one that met another at the wrong time */
-#define AWAY_MS_MAX    2000 /* a database that is away is waited for to ask what became of a job */
+#define RETRY_MAX      20 /* of one that met another at the wrong time */
+#define CLASHES_MAX    3  /* … over a key that has to be unique: an index of somebody's own */
+#define LOST_MAX       3  /* connections that a job may use up: it may be what ends them */
+#define BURIALS_MAX    16 /* connections that are being given up at a time */
 #define BACKOFF_MS_MIN 50
-#define BACKOFF_MS_MAX 2000
+#define BACKOFF_MS_MAX 500
 
 struct link {
     struct pg *pg;
@@ -29,6 +32,7 @@ struct link {
     struct session session; /* the thread's own */
     int64_t backoff_ms;
     int64_t retry_at_ms; /* mono: not before then */
+    int64_t away_ms;     /* mono: since then nobody could be reached; 0: somebody can */
 };
 
 /* Connecting */
@@ -69,12 +73,47 @@ PGconn *link_connect(const char *conninfo, struct buf *error)
     return NULL;
 }
 
-static void disconnect(struct link *l, const char *why)
+static _Atomic int burials;
+
+static void *bury(void *arg)
 {
-    if (l->session.conn) {
+    PGconn *conn = arg;
+    char why[256];
+    PGcancel *cancel = PQgetCancel(conn);
+    if (cancel)
+        PQcancel(cancel, why, sizeof(why));
+    PQfreeCancel(cancel);
+    PQfinish(conn);
+    atomic_fetch_sub(&burials, 1);
+    return NULL;
+}
+
+/* Ends what runs on it and closes it, in this order: a pooler knows the statement by the
+ * connection. To cancel is to connect, which may take its time; so a thread of its own does it.
+ * When there are too many of these the statement_timeout has to do. */
+static void give_up(PGconn *conn)
+{
+    pthread_t thread;
+    bool room = atomic_fetch_add(&burials, 1) < BURIALS_MAX;
+    if (room && pthread_create(&thread, NULL, bury, conn) == 0) {
+        pthread_detach(thread);
+        return;
+    }
+    atomic_fetch_sub(&burials, 1);
+    PQfinish(conn);
+}
+
+/* `running`: a statement of which nothing depends on how it ends. */
+static void disconnect(struct link *l, const char *why, bool running)
+{
+    PGconn *conn = l->session.conn;
+    if (conn) {
         note_trouble(l, why);
         log_warn("postgres: connection lost", "reason=\"%s\"", log_plain(l->trouble));
-        PQfinish(l->session.conn);
+        if (running && PQstatus(conn) == CONNECTION_OK)
+            give_up(conn);
+        else
+            PQfinish(conn);
     }
     l->session.conn = NULL;
 }
@@ -83,6 +122,14 @@ static void adopt(struct link *l, PGconn *conn)
 {
     transaction_start(&l->session, conn, clock_now().mono_ms + l->pg->shared->timeout_ms);
     atomic_store(&l->backend, PQbackendPID(conn));
+}
+
+/* The schema is there: of a database that was away when the server started nobody knows. */
+static bool prepared(struct pg_shared *shared, PGconn *conn, struct buf *error)
+{
+    if (!atomic_load(&shared->prepared))
+        atomic_store(&shared->prepared, schema_install(conn, error) == STATUS_OK);
+    return atomic_load(&shared->prepared);
 }
 
 static bool connect_now(struct link *l)
@@ -94,12 +141,20 @@ static bool connect_now(struct link *l)
     if (now_ms < l->retry_at_ms)
         return false;
     PGconn *conn = link_connect(l->pg->shared->conninfo, &error);
+    if (conn && !prepared(l->pg->shared, conn, &error)) {
+        PQfinish(conn);
+        conn = NULL;
+    }
     if (conn) {
         adopt(l, conn);
         note_connected(l);
         l->backoff_ms = BACKOFF_MS_MIN;
+        l->away_ms = 0;
     } else {
+        l->away_ms = l->away_ms ? l->away_ms : now_ms;
         note_trouble(l, buf_cstr(&error));
+        if (l->backoff_ms == BACKOFF_MS_MIN) /* the first time; the rest would say the same */
+            log_warn("postgres: cannot connect", "reason=\"%s\"", log_plain(l->trouble));
         l->retry_at_ms = clock_now().mono_ms + l->backoff_ms;
         l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MS_MAX ? BACKOFF_MS_MAX : l->backoff_ms * 2;
     }
@@ -109,24 +164,35 @@ static bool connect_now(struct link *l)
 
 /* Jobs */
 
+/* A database that is away is waited for until then. One that has been away for as long as a group
+ * may take is not: whatever is asked of it is refused at once, until it is back. */
+static bool connect_until(struct link *l, int64_t until_ms)
+{
+    while (!connect_now(l)) {
+        int64_t now_ms = clock_now().mono_ms;
+        if (now_ms >= until_ms || now_ms - l->away_ms >= l->pg->shared->timeout_ms)
+            return false;
+        usleep(BACKOFF_MS_MIN * 1000);
+    }
+    return true;
+}
+
+static const char *reason_of(const struct link *l, const struct job *job)
+{
+    return job->error[0] ? job->error : PQerrorMessage(l->session.conn);
+}
+
 /* COMMIT was sent, and no answer came that can be relied on. TAKEN, OK or LOST: see
  * transaction_ask. */
 static enum outcome resolve(struct link *l, struct job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
-    int64_t now_ms = clock_now().mono_ms, until_ms = now_ms + shared->timeout_ms;
-    int64_t away_ms = now_ms + AWAY_MS_MAX;
-    for (; now_ms < until_ms; now_ms = clock_now().mono_ms) {
-        if (!connect_now(l)) {
-            if (now_ms > away_ms)
-                return OUTCOME_LOST;
-            usleep(BACKOFF_MS_MIN * 1000);
-            continue;
-        }
+    int64_t until_ms = clock_now().mono_ms + shared->timeout_ms;
+    while (clock_now().mono_ms < until_ms && connect_until(l, until_ms)) {
         enum outcome outcome = transaction_ask(&l->session, shared, job, until_ms);
         if (outcome == OUTCOME_TAKEN || outcome == OUTCOME_OK)
             return outcome;
-        disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->session.conn));
+        disconnect(l, reason_of(l, job), false);
     }
     return OUTCOME_LOST;
 }
@@ -138,29 +204,42 @@ static void pause_before(uint32_t tries)
     usleep((useconds_t)(bits % 1000) * (tries < 20 ? tries : 20));
 }
 
-/* Runs the job until its fate is known. */
-static enum outcome run_until_known(struct link *l, struct job *job)
+/* One try. AGAIN: it did not happen, and never will. */
+static enum outcome run_once(struct link *l, struct job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
-    int64_t until_ms = clock_now().mono_ms + shared->timeout_ms;
-    enum outcome outcome = OUTCOME_LOST;
     bool commit_sent = false;
-    for (uint32_t tries = 1; tries <= RETRY_MAX && clock_now().mono_ms < until_ms; tries++) {
+    enum outcome outcome = transaction_run(&l->session, shared, job, job->until_ms, &commit_sent);
+    bool may_be_done = commit_sent && job->writes;
+    if (outcome == OUTCOME_LOST)
+        disconnect(l, reason_of(l, job), !may_be_done);
+    if (outcome != OUTCOME_TAKEN && !(outcome == OUTCOME_LOST && may_be_done))
+        return outcome == OUTCOME_LOST ? OUTCOME_UNDONE : outcome;
+    enum outcome found = resolve(l, job);
+    return found == OUTCOME_TAKEN ? OUTCOME_OK : found == OUTCOME_OK ? OUTCOME_AGAIN : found;
+}
+
+/* Runs the job until its fate is known. A connection that is lost before COMMIT is one try, and the
+ * next waits for the database to come back, as long as the job has time. What nobody asked for does
+ * not wait: the next sweep will do it. */
+static enum outcome run_until_known(struct link *l, struct job *job)
+{
+    enum outcome outcome = OUTCOME_LOST;
+    uint32_t lost = 0;
+    if (job->until_ms == 0)
+        job->until_ms = clock_now().mono_ms + l->pg->shared->timeout_ms;
+    for (uint32_t tries = 1; tries <= RETRY_MAX && clock_now().mono_ms < job->until_ms; tries++) {
         job->error[0] = '\0';
-        if (!connect_now(l))
+        job->refused = NULL;
+        if (!connect_until(l, job_is_asked_for(job) ? job->until_ms : 0))
             return OUTCOME_LOST;
-        outcome = transaction_run(&l->session, shared, job, until_ms, &commit_sent);
-        if (outcome == OUTCOME_LOST)
-            disconnect(l, job->error[0] ? job->error : PQerrorMessage(l->session.conn));
-        bool doubtful = outcome == OUTCOME_TAKEN || (outcome == OUTCOME_LOST && commit_sent);
-        if (doubtful && job->writes) {
-            enum outcome found = resolve(l, job);
-            if (found != OUTCOME_OK)
-                return found == OUTCOME_TAKEN ? OUTCOME_OK : found;
-            outcome = OUTCOME_AGAIN; /* it was not committed, and never will be */
-        }
-        if (outcome != OUTCOME_AGAIN)
-            return outcome;
+        outcome = run_once(l, job);
+        if (outcome == OUTCOME_AGAIN && job->refused && tries >= CLASHES_MAX)
+            outcome = OUTCOME_REFUSED; /* its values will clash every time */
+        if (outcome == OUTCOME_UNDONE && ++lost < LOST_MAX)
+            random_bytes(job->token, sizeof(job->token)); /* the old one's end is not waited for */
+        else if (outcome != OUTCOME_AGAIN)
+            break;
         pause_before(tries);
     }
     return outcome;
@@ -169,12 +248,14 @@ static enum outcome run_until_known(struct link *l, struct job *job)
 static void run(struct link *l, struct job *job)
 {
     static const enum job_fate fates[] = {
-        [OUTCOME_OK] = JOB_DONE,      [OUTCOME_STALE] = JOB_STALE, [OUTCOME_LOST] = JOB_FAILED,
-        [OUTCOME_AGAIN] = JOB_FAILED, [OUTCOME_LATE] = JOB_FAILED, [OUTCOME_REFUSED] = JOB_REFUSED,
+        [OUTCOME_OK] = JOB_DONE,       [OUTCOME_STALE] = JOB_STALE, [OUTCOME_LOST] = JOB_FAILED,
+        [OUTCOME_AGAIN] = JOB_FAILED,  [OUTCOME_LATE] = JOB_FAILED, [OUTCOME_REFUSED] = JOB_REFUSED,
+        [OUTCOME_UNDONE] = JOB_FAILED,
     };
     enum outcome outcome = run_until_known(l, job);
     job->fate = fates[outcome];
-    if (outcome == OUTCOME_REFUSED)
+    bool known = !job->refused || job->refused->op_count <= 1; /* else it is still looked for */
+    if (outcome == OUTCOME_REFUSED && known)
         log_error("postgres: the database refused", "reason=\"%s\"", log_plain(job->error));
     if (outcome == OUTCOME_LATE || outcome == OUTCOME_AGAIN)
         log_warn("postgres: gave up, nothing was changed", "reason=\"%s\"", log_plain(job->error));
@@ -236,13 +317,15 @@ struct link *link_open(struct pg *pg, struct buf *error)
     struct link *l = mem_zalloc(sizeof(*l));
     l->pg = pg;
     l->backoff_ms = BACKOFF_MS_MIN;
-    PGconn *conn = link_connect(pg->shared->conninfo, error);
-    if (!conn) {
+    bool waits = !atomic_load(&pg->shared->prepared);
+    PGconn *conn = waits ? NULL : link_connect(pg->shared->conninfo, error);
+    if (!conn && !waits) {
         free(l);
         return NULL;
     }
-    adopt(l, conn);
-    l->connected = true;
+    if (conn)
+        adopt(l, conn);
+    l->connected = conn != NULL;
     uv_mutex_init(&l->mutex);
     uv_cond_init(&l->cond);
     uv_thread_create(&l->thread, thread_main, l);

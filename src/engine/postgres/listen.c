@@ -11,7 +11,7 @@
 #define HEARD_MAX    1024 /* queues; beyond that every queue is looked at */
 #define TICK_MS      200
 #define RETRY_MS_MAX 2000
-#define PROBE        "probe"
+#define PROBE        "probe "
 #define PROBE_MS_MAX 2000 /* for a notification of our own to be heard */
 #define DEAF_LOOK_MS 1000 /* how often who hears nothing looks at everything */
 
@@ -64,14 +64,26 @@ static bool run(PGconn *conn, const char *sql)
     return ok;
 }
 
+static void probe_name(const struct listener *l, struct buf *out)
+{
+    buf_puts(out, PROBE);
+    for (size_t i = 0; i < sizeof(l->shared->node); i++)
+        buf_printf(out, "%02x", l->shared->node[i]);
+}
+
 /* Behind a pooler LISTEN may succeed and nothing come of it: one notification is sent on another
- * connection, to see whether this one hears it. */
+ * connection, to see whether this one hears it. It has a name of our own: the pooler may have given
+ * us a session that has listened for others, and has something to tell them. */
 static bool send_probe(struct listener *l)
 {
-    struct buf error = {0};
+    struct buf error = {0}, sql = {0};
     PGconn *conn = link_connect(l->shared->listen_conninfo, &error);
-    bool ok = conn && run(conn, "NOTIFY triage, '" PROBE "'");
+    buf_puts(&sql, "NOTIFY triage, '");
+    probe_name(l, &sql);
+    buf_putc(&sql, '\'');
+    bool ok = conn && run(conn, buf_cstr(&sql));
     buf_fini(&error);
+    buf_fini(&sql);
     PQfinish(conn);
     l->proven = false;
     l->probe_ms = clock_now().mono_ms;
@@ -130,14 +142,18 @@ static bool listen_once(struct listener *l, PGconn *conn)
     if (!PQconsumeInput(conn))
         return false;
     bool any = false;
+    struct buf own = {0};
+    probe_name(l, &own);
     for (PGnotify *n; (n = PQnotifies(conn));) {
-        l->proven = true;
-        if (strcmp(n->extra, PROBE) != 0 && !is_own(l, n->be_pid)) {
+        bool probe = strncmp(n->extra, PROBE, strlen(PROBE)) == 0;
+        l->proven = l->proven || strcmp(n->extra, buf_cstr(&own)) == 0;
+        if (!probe && !is_own(l, n->be_pid)) {
             hear(l, n->extra);
             any = true;
         }
         PQfreemem(n);
     }
+    buf_fini(&own);
     if (any)
         wake_all(l);
     return PQstatus(conn) == CONNECTION_OK;

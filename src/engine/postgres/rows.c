@@ -17,11 +17,10 @@ enum message_state cell_state(const PGresult *r, int row, int column)
 struct columns columns_of(const PGresult *r)
 {
     static const char *const names[COLUMN_COUNT] = {
-        "state",        "seq",           "slot",      "ready_ms",     "born_slot",
-        "born_ms",      "enqueued_ms",   "expire_ms", "attempts",     "kind",
-        "payload",      "metadata",      "dedup_key", "reason",       "receipt",
-        "until_ms",     "lease_ms",      "ended_ms",  "escalated_ms", "escalated_from",
-        "escalated_by", "escalated_why",
+        "state",    "seq",          "slot",           "step",         "ready_ms",      "born_slot",
+        "born_ms",  "enqueued_ms",  "expire_ms",      "attempts",     "kind",          "payload",
+        "metadata", "dedup_key",    "reason",         "receipt",      "until_ms",      "lease_ms",
+        "ended_ms", "escalated_ms", "escalated_from", "escalated_by", "escalated_why",
     };
     struct columns c;
     for (int i = 0; i < COLUMN_COUNT; i++)
@@ -29,7 +28,7 @@ struct columns columns_of(const PGresult *r)
     return c;
 }
 
-static bool row_has(const struct row *row, enum column c)
+bool row_has(const struct row *row, enum column c)
 {
     return row->columns->at[c] >= 0 && !cell_null(row->result, row->at, row->columns->at[c]);
 }
@@ -37,6 +36,16 @@ static bool row_has(const struct row *row, enum column c)
 int64_t row_int(const struct row *row, enum column c)
 {
     return row_has(row, c) ? cell_int(row->result, row->at, row->columns->at[c]) : 0;
+}
+
+uint8_t cell_slot(const PGresult *r, int row, int column)
+{
+    return (uint8_t)(cell_int(r, row, column) & (LEVEL_COUNT_MAX - 1));
+}
+
+uint8_t row_slot(const struct row *row, enum column c)
+{
+    return (uint8_t)(row_int(row, c) & (LEVEL_COUNT_MAX - 1));
 }
 
 size_t row_len(const struct row *row, enum column c)
@@ -50,12 +59,20 @@ static const char *row_bytes(const struct row *row, enum column c, size_t *len)
     return row_has(row, c) ? cell_bytes(row->result, row->at, row->columns->at[c], len) : "";
 }
 
+/* No more of it than a message can say that it has: others may write to the tables. */
+static const char *row_short(const struct row *row, enum column c, size_t *len)
+{
+    const char *bytes = row_bytes(row, c, len);
+    *len = *len < UINT16_MAX ? *len : UINT16_MAX;
+    return bytes;
+}
+
 static void read_body(const struct row *row, struct message *m)
 {
     size_t payload_len, metadata_len, key_len;
     const char *payload = row_bytes(row, COLUMN_PAYLOAD, &payload_len);
-    const char *metadata = row_bytes(row, COLUMN_METADATA, &metadata_len);
-    const char *key = row_bytes(row, COLUMN_KEY, &key_len);
+    const char *metadata = row_short(row, COLUMN_METADATA, &metadata_len);
+    const char *key = row_short(row, COLUMN_KEY, &key_len);
     m->body = mem_alloc(payload_len + metadata_len + key_len + 1);
     memcpy(m->body, payload, payload_len);
     memcpy(m->body + payload_len, metadata, metadata_len);
@@ -71,11 +88,11 @@ static void read_escalation(const struct row *row, struct delivery *d)
     if (!row_has(row, COLUMN_ESCALATED))
         return;
     size_t by_len, why_len;
-    const char *by = row_bytes(row, COLUMN_ESCALATED_BY, &by_len);
-    const char *why = row_bytes(row, COLUMN_ESCALATED_WHY, &why_len);
+    const char *by = row_short(row, COLUMN_ESCALATED_BY, &by_len);
+    const char *why = row_short(row, COLUMN_ESCALATED_WHY, &why_len);
     d->escalation = mem_alloc(sizeof(*d->escalation) + by_len + why_len);
     d->escalation->at_ms = row_int(row, COLUMN_ESCALATED);
-    d->escalation->from_slot = (uint8_t)row_int(row, COLUMN_ESCALATED_FROM);
+    d->escalation->from_slot = row_slot(row, COLUMN_ESCALATED_FROM);
     d->escalation->actor_len = (uint16_t)by_len;
     d->escalation->reason_len = (uint16_t)why_len;
     memcpy(d->escalation->text, by, by_len);
@@ -89,7 +106,7 @@ static void read_delivery(const struct row *row, struct message *m, struct insta
     const char *receipt = row_bytes(row, COLUMN_RECEIPT, &len);
     if (len == RECEIPT_BYTES)
         memcpy(d->receipt, receipt, len);
-    const char *reason = row_bytes(row, COLUMN_REASON, &len);
+    const char *reason = row_short(row, COLUMN_REASON, &len);
     message_set_reason(m, reason, (uint32_t)len);
     d->lease_ms = row_int(row, COLUMN_LEASE);
     d->lease_until_ms = now.mono_ms + row_int(row, COLUMN_UNTIL) - now.wall_ms;
@@ -97,15 +114,22 @@ static void read_delivery(const struct row *row, struct message *m, struct insta
     read_escalation(row, d);
 }
 
+/* As many as a message can count: the column is wider. */
+static uint16_t row_attempts(const struct row *row)
+{
+    int64_t attempts = row_int(row, COLUMN_ATTEMPTS);
+    return attempts < UINT16_MAX ? (uint16_t)attempts : UINT16_MAX;
+}
+
 static struct message *read_message(const struct row *row, struct instant now)
 {
     struct message *m = message_new((uint64_t)row_int(row, COLUMN_SEQ));
-    m->slot = (uint8_t)row_int(row, COLUMN_SLOT);
-    m->born_slot = (uint8_t)row_int(row, COLUMN_BORN_SLOT);
+    m->slot = row_slot(row, COLUMN_SLOT);
+    m->born_slot = row_slot(row, COLUMN_BORN_SLOT);
     m->ready_ms = row_int(row, COLUMN_READY);
     m->born_ms = row_int(row, COLUMN_BORN);
     m->enqueued_ms = row_int(row, COLUMN_ENQUEUED);
-    m->attempts = (uint16_t)row_int(row, COLUMN_ATTEMPTS);
+    m->attempts = row_attempts(row);
     m->state = MESSAGE_LEASED;
     if (row_has(row, COLUMN_STATE))
         m->state = (uint8_t)cell_state(row->result, row->at, row->columns->at[COLUMN_STATE]);

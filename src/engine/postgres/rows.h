@@ -11,6 +11,7 @@ enum column {
     COLUMN_STATE,
     COLUMN_SEQ,
     COLUMN_SLOT,
+    COLUMN_STEP,
     COLUMN_READY,
     COLUMN_BORN_SLOT,
     COLUMN_BORN,
@@ -46,7 +47,10 @@ struct row {
 struct columns columns_of(const PGresult *r);
 
 void row_show(struct engine_op *op, const struct row *row, struct instant now); /* to op->visit */
-int64_t row_int(const struct row *row, enum column c); /* 0 when it is not there */
+int64_t row_int(const struct row *row, enum column c);  /* 0 when it is not there */
+uint8_t row_slot(const struct row *row, enum column c); /* below LEVEL_COUNT_MAX, come what may */
+uint8_t cell_slot(const PGresult *r, int row, int column); /* as above */
+bool row_has(const struct row *row, enum column c);        /* it is there, and not NULL */
 size_t row_len(const struct row *row, enum column c);
 enum message_state cell_state(const PGresult *r, int row, int column);
 

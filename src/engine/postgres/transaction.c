@@ -59,6 +59,7 @@ static enum outcome outcome_of(const PGresult *r, struct job *job)
     const char *table = PQresultErrorField(r, PG_DIAG_TABLE_NAME);
     const char *text = PQresultErrorMessage(r);
     snprintf(job->error, sizeof(job->error), "%.*s", (int)strcspn(text, "\n"), text);
+    job->refused = NULL;
     if (!state)
         return OUTCOME_LOST;
     if (strcmp(state, "23505") == 0 && table && strcmp(table, "mark") == 0)
@@ -68,6 +69,18 @@ static enum outcome outcome_of(const PGresult *r, struct job *job)
             return known[i].outcome;
     }
     return strncmp(state, "08", 2) == 0 ? OUTCOME_LOST : OUTCOME_REFUSED;
+}
+
+/* The values are to blame and not the state of the database: without them the rest will do. */
+static bool about_values(const PGresult *r)
+{
+    static const char *const classes[] = {"22", "23", "54", "P0", "TR"};
+    const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    for (size_t i = 0; state && i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (strncmp(state, classes[i], 2) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Everything up to a sync. The first error decides; what follows it was not run. */
@@ -111,8 +124,12 @@ static enum outcome read_answers(PGconn *conn, struct reading *reading, int64_t 
             continue; /* between statements */
         ExecStatusType status = PQresultStatus(r);
         synced = status == PGRES_PIPELINE_SYNC;
-        if (is_error(status) && outcome == OUTCOME_OK)
+        if (is_error(status) && outcome == OUTCOME_OK) {
             outcome = outcome_of(r, reading->job);
+            bool may_be = outcome == OUTCOME_REFUSED || outcome == OUTCOME_AGAIN;
+            bool blamed = may_be && reading->before == 0 && about_values(r);
+            reading->job->refused = blamed ? reading->call : NULL;
+        }
         bool done = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
         bool other = done && reading->commits && strcmp(PQcmdStatus(r), "COMMIT") != 0;
         if (other || PQstatus(conn) == CONNECTION_BAD) {
@@ -152,25 +169,52 @@ static bool send_call(struct session *s, const char *sql, const struct params *p
            params_send(s->conn, named ? name : NULL, sql, p);
 }
 
+static void param_ms(struct params *p, int64_t ms)
+{
+    char text[32];
+    param_text(p, text, (size_t)snprintf(text, sizeof(text), "%lld", (long long)ms));
+}
+
 /* How a transaction starts. Settings are its own and not the session's, because a pooler may give
  * the next one another session. */
-static bool send_begin(struct session *s, const struct pg_shared *shared, const uint8_t *token,
-                       struct reading *reading)
+static bool send_begin(struct session *s, const struct pg_shared *shared, int64_t statement_ms,
+                       const uint8_t *token, struct reading *reading)
 {
-#define LOCKS "SELECT set_config('lock_timeout', $1, true)"
+#define LIMITS                                                                                     \
+    "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)"
 #define LOOSE ", set_config('synchronous_commit', 'off', true)"
-#define MARK  ", triage.engine_mark($2)"
-    static const char *const begins[2][2] = {{LOCKS LOOSE, LOCKS}, {LOCKS LOOSE MARK, LOCKS MARK}};
-    char timeout[32];
+#define MARK  ", triage.engine_mark($3)"
+    static const char *const begins[2][2] = {{LIMITS LOOSE, LIMITS},
+                                             {LIMITS LOOSE MARK, LIMITS MARK}};
     struct params p = {0};
     bool prepares = false;
-    int len = snprintf(timeout, sizeof(timeout), "%lld", (long long)shared->timeout_ms / 2);
-    param_text(&p, timeout, (size_t)len);
+    param_ms(&p, shared->timeout_ms / 2);
+    param_ms(&p, statement_ms);
     if (token)
         param_bytes(&p, WIRE_UUID, token, TOKEN_BYTES);
     bool ok = send_plain(s->conn, token ? "BEGIN" : "BEGIN READ ONLY") &&
               send_call(s, begins[token != NULL][shared->sync_commit], &p, &prepares);
     reading->before = prepares ? 3 : 2;
+    params_fini(&p);
+    return ok;
+}
+
+/* The database ends by itself what takes too long, a little before we give it up: so its answer is
+ * heard, and the connection stays. */
+static int64_t statement_limit_ms(const struct session *s, const struct pg_shared *shared)
+{
+    int64_t ours_ms = shared->timeout_ms * 3 / 4;
+    return s->statement_ms > 0 && s->statement_ms < ours_ms ? s->statement_ms : ours_ms;
+}
+
+/* A COMMIT waits for its standby as long as it takes: to end that would make public what is on one
+ * machine alone. */
+static bool send_unlimited(struct session *s)
+{
+    struct params p = {0};
+    bool prepares;
+    param_ms(&p, s->statement_ms);
+    bool ok = send_call(s, "SELECT set_config('statement_timeout', $1, true)", &p, &prepares);
     params_fini(&p);
     return ok;
 }
@@ -203,14 +247,17 @@ void transaction_start(struct session *s, PGconn *conn, int64_t until_ms)
 {
     *s = (struct session){.conn = conn, .pooled = true};
     PQenterPipelineMode(conn);
-    bool alive = send_plain(conn, "SELECT pg_backend_pid()") && PQpipelineSync(conn) &&
-                 flush_all(conn, until_ms);
+    bool alive = send_plain(conn, "SELECT pg_backend_pid(), (SELECT setting::bigint FROM "
+                                  "pg_settings WHERE name = 'statement_timeout')") &&
+                 PQpipelineSync(conn) && flush_all(conn, until_ms);
     for (bool synced = false; alive && !synced;) {
         PGresult *r = next_result(conn, until_ms, &alive);
         ExecStatusType status = PQresultStatus(r);
         synced = status == PGRES_PIPELINE_SYNC;
-        if (status == PGRES_TUPLES_OK)
+        if (status == PGRES_TUPLES_OK) {
             s->pooled = cell_int(r, 0, 0) != PQbackendPID(conn);
+            s->statement_ms = cell_int(r, 0, 1);
+        }
         PQclear(r);
         alive = alive && PQstatus(conn) == CONNECTION_OK;
     }
@@ -251,18 +298,32 @@ static enum outcome run_calls(struct session *s, const struct pg_shared *shared,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job, .call = job->calls};
-    bool ok = send_begin(s, shared, job->writes ? job->token : NULL, &reading);
+    bool ok = send_begin(s, shared, statement_limit_ms(s, shared), job->writes ? job->token : NULL,
+                         &reading);
     for (struct call *c = job->calls; ok && c; c = c->next)
         ok = send_call(s, c->sql, &c->params, &c->prepares);
+    ok = ok && (!job->writes || send_unlimited(s));
     if (!ok || !PQpipelineSync(s->conn) || !flush_all(s->conn, until_ms))
         return OUTCOME_LOST;
     return read_answers(s->conn, &reading, until_ms);
+}
+
+/* It would not fit the wire, so nothing is sent. */
+static enum outcome refuse_length(struct job *job, struct call *c)
+{
+    snprintf(job->error, sizeof(job->error), "a value is longer than PostgreSQL takes");
+    job->refused = c;
+    return OUTCOME_REFUSED;
 }
 
 enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
                              int64_t until_ms, bool *commit_sent)
 {
     *commit_sent = false;
+    for (struct call *c = job->calls; c; c = c->next) {
+        if (c->params.too_long)
+            return refuse_length(job, c);
+    }
     enum outcome outcome = run_calls(s, shared, job, until_ms);
     if (outcome == OUTCOME_LOST)
         return outcome;
@@ -281,7 +342,7 @@ static enum outcome ask_token(struct session *s, const struct pg_shared *shared,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job};
-    if (!send_begin(s, shared, job->token, &reading) || !PQpipelineSync(s->conn) ||
+    if (!send_begin(s, shared, s->statement_ms, job->token, &reading) || !PQpipelineSync(s->conn) ||
         !flush_all(s->conn, until_ms))
         return OUTCOME_LOST;
     enum outcome outcome = read_answers(s->conn, &reading, until_ms);
@@ -297,7 +358,7 @@ static enum outcome commit_behind(struct session *s, const struct pg_shared *sha
     struct reading reading = {.job = job};
     uint8_t token[TOKEN_BYTES];
     random_bytes(token, sizeof(token));
-    if (!send_begin(s, shared, token, &reading) || !PQpipelineSync(s->conn) ||
+    if (!send_begin(s, shared, s->statement_ms, token, &reading) || !PQpipelineSync(s->conn) ||
         !flush_all(s->conn, until_ms))
         return OUTCOME_LOST;
     enum outcome outcome = read_answers(s->conn, &reading, until_ms);

@@ -1,6 +1,10 @@
 /* What this process knows of a queue. The database tells after whatever only it can count, and now
  * and then: what it costs to ask does not depend on how much was done in between. Till then what
- * was put, claimed and acknowledged here is counted here. */
+ * was put, claimed and acknowledged here is counted here.
+ *
+ * What is counted here is for plans alone. It is less what claims under way may take, and what
+ * others do beside us makes it a guess: a claim may get what we never heard of. People are shown
+ * what the database said, which is one snapshot and adds up. */
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
@@ -11,8 +15,7 @@
 static bool countable(const struct pg_queue *q)
 {
     const struct queue_config *config = &q->face.config;
-    bool ok = config->policy == POLICY_STRICT && config->max_in_flight == 0 &&
-              config->ttl_ms == 0 && !q->perishable;
+    bool ok = config->max_in_flight == 0 && config->ttl_ms == 0 && !q->perishable;
     for (int rank = 0; ok && rank < config->level_count; rank++) {
         const struct level *l = &config->levels[rank];
         ok = l->age_ms == 0 && l->max_wait_ms == 0 && l->max_in_flight == 0;
@@ -55,7 +58,7 @@ void view_put(struct pg_queue *q, const struct put_item *item)
 void view_claim(struct pg_queue *q, const struct row *row)
 {
     struct queue_view *v = &q->seen;
-    struct lane_view *lane = &v->lanes[row_int(row, COLUMN_SLOT)];
+    struct lane_view *lane = &v->lanes[row_slot(row, COLUMN_SLOT)];
     uint64_t bytes = row_len(row, COLUMN_PAYLOAD) + row_len(row, COLUMN_METADATA);
     uint64_t known = lane->ready > 0; /* not when others put it there */
     lane->ready -= known;
@@ -125,26 +128,27 @@ void view_read(struct call *c, struct instant now)
         scheduled = PQfnumber(r, "scheduled"), leased = PQfnumber(r, "leased"),
         dead = PQfnumber(r, "dead"), bytes = PQfnumber(r, "bytes");
     for (int row = 0; row < PQntuples(r); row++) {
-        struct lane_view *lane = &v->lanes[cell_int(r, row, slot) & (LEVEL_COUNT_MAX - 1)];
-        lane->ready = (uint64_t)cell_int(r, row, ready);
-        lane->scheduled = (uint64_t)cell_int(r, row, scheduled);
-        lane->leased = (uint64_t)cell_int(r, row, leased);
-        lane->dead = (uint64_t)cell_int(r, row, dead);
-        lane->head_ms = cell_int(r, row, head);
+        struct lane_view *lane = &v->lanes[cell_slot(r, row, slot)];
+        lane->ready = cell_count(r, row, ready);
+        lane->scheduled = cell_count(r, row, scheduled);
+        lane->leased = cell_count(r, row, leased);
+        lane->dead = cell_count(r, row, dead);
+        lane->head_ms = cell_time(r, row, head);
         v->ready += lane->ready;
         v->scheduled += lane->scheduled;
         v->leased += lane->leased;
         v->dead += lane->dead;
-        v->bytes += (uint64_t)cell_int(r, row, bytes);
+        v->bytes += cell_count(r, row, bytes);
         for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
             int column = PQfnumber(r, totals[i].name);
             uint64_t *total = (uint64_t *)((char *)&v->totals + totals[i].offset);
-            *total += column >= 0 ? (uint64_t)cell_int(r, row, column) : 0;
+            *total += cell_count(r, row, column);
         }
     }
     if (PQntuples(r) > 0)
-        c->queue->face.next_seq = (uint64_t)cell_int(r, 0, PQfnumber(r, "next_seq"));
+        c->queue->face.next_seq = cell_count(r, 0, PQfnumber(r, "next_seq"));
     c->queue->read_ms = now.mono_ms;
     c->queue->behind = false;
+    c->queue->moment = *v;
     pg_view_changed(c->queue);
 }

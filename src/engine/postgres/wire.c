@@ -1,5 +1,7 @@
 #include "engine/postgres/wire.h"
 
+#include "base/limits.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -26,6 +28,7 @@ void params_clear(struct params *p)
 {
     buf_clear(&p->bytes);
     p->count = 0;
+    p->too_long = false;
 }
 
 static void begin(struct params *p, enum wire_type type)
@@ -37,8 +40,9 @@ static void begin(struct params *p, enum wire_type type)
 
 static void end(struct params *p)
 {
-    p->lengths[p->count] = (int)(p->bytes.len - p->offsets[p->count]);
-    p->count++;
+    size_t len = p->bytes.len - p->offsets[p->count];
+    p->too_long = p->too_long || len > PARAM_BYTES_MAX;
+    p->lengths[p->count++] = p->too_long ? 0 : (int)len;
 }
 
 void param_null(struct params *p, enum wire_type type)
@@ -187,6 +191,7 @@ void param_array_end(struct params *p)
 
 bool params_send(PGconn *conn, const char *name, const char *sql, const struct params *p)
 {
+    assert(!p->too_long);
     const char *values[PARAMS_MAX];
     int formats[PARAMS_MAX];
     static const char empty[] = "";
@@ -215,7 +220,7 @@ int64_t cell_int(const PGresult *r, int row, int column)
 {
     const unsigned char *at = (const unsigned char *)PQgetvalue(r, row, column);
     int len = PQgetlength(r, row, column);
-    if (len == 0)
+    if (len == 0 || len > 8)
         return 0;
     uint64_t value = at[0] & 0x80 && len > 1 ? UINT64_MAX : 0;
     for (int i = 0; i < len; i++)
@@ -223,10 +228,23 @@ int64_t cell_int(const PGresult *r, int row, int column)
     return (int64_t)value;
 }
 
+uint64_t cell_count(const PGresult *r, int row, int column)
+{
+    int64_t value = cell_int(r, row, column);
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+int64_t cell_time(const PGresult *r, int row, int column)
+{
+    int64_t ms = cell_int(r, row, column);
+    return ms > TIME_MS_MAX ? TIME_MS_MAX : ms < -TIME_MS_MAX ? -TIME_MS_MAX : ms;
+}
+
 const char *cell_bytes(const PGresult *r, int row, int column, size_t *len)
 {
+    const char *bytes = PQgetvalue(r, row, column);
     *len = (size_t)PQgetlength(r, row, column);
-    return PQgetvalue(r, row, column);
+    return bytes ? bytes : "";
 }
 
 const char *cell_json(const PGresult *r, int row, int column, size_t *len)

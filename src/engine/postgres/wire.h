@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PARAMS_MAX 24
+#define PARAMS_MAX      24
+#define PARAM_BYTES_MAX 0x3fffffff /* of a value in PostgreSQL, arrays included */
 
 enum wire_type {
     WIRE_BOOL = 16,
@@ -33,6 +34,7 @@ struct params {
     unsigned types[PARAMS_MAX];
     size_t offsets[PARAMS_MAX];
     int lengths[PARAMS_MAX]; /* -1: NULL */
+    bool too_long;           /* some value is longer than PARAM_BYTES_MAX: not to be sent */
     struct buf bytes;
     size_t array_at; /* of the array being written: where its number of elements goes */
     uint32_t array_count;
@@ -67,6 +69,8 @@ bool params_prepare(PGconn *conn, const char *name, const char *sql, const struc
 /* Cells. NULL reads as 0 or as nothing. */
 bool cell_null(const PGresult *r, int row, int column);
 int64_t cell_int(const PGresult *r, int row, int column); /* of whichever integer type, or bool */
+uint64_t cell_count(const PGresult *r, int row, int column); /* what is below 0 is 0 */
+int64_t cell_time(const PGresult *r, int row, int column);   /* within ±TIME_MS_MAX */
 const char *cell_bytes(const PGresult *r, int row, int column, size_t *len);
 const char *cell_json(const PGresult *r, int row, int column, size_t *len);
 bool cell_is(const PGresult *r, int row, int column, const char *text);

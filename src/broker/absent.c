@@ -1,0 +1,121 @@
+/* Claims that wait for a queue that does not exist yet. Consumers often start before producers, so
+ * with auto_create on such a claim waits as it would for a message; the queue is made by its first
+ * message or by a PUT, never by a claim. Claims of one name stand in one line. When the queue is
+ * being made, or looked for, the line moves to the queue's dispatcher with the time that is left.
+ *
+ * In an engine that is shared another process may make the queue, and does not tell this one. So
+ * the first of each line asks the engine again every LOOK_MS. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_MS 250
+
+/* The claims that wait for one name. In shard->absent from the first of them to the last. */
+struct absent {
+    char name[QUEUE_NAME_MAX + 1];
+    struct request_list line;
+};
+
+static struct absent *absent_get(struct shard *s, const char *name)
+{
+    struct absent *a = map_get(&s->absent, name, strlen(name));
+    if (a)
+        return a;
+    a = mem_zalloc(sizeof(*a));
+    memcpy(a->name, name, strlen(name) + 1);
+    map_put(&s->absent, a->name, strlen(a->name), a);
+    return a;
+}
+
+/* Out of the line; the line goes with its last. The timer too: its time may be over before the
+ * answer is given, and whoever left must not leave again. */
+static void leave(struct request *r)
+{
+    struct shard *s = r->shard;
+    struct absent *a = map_get(&s->absent, r->queue, strlen(r->queue));
+    list_remove(&a->line, r);
+    r->work->parked = false;
+    shard_set_timer(s, r->work, INT64_MAX);
+    s->counters.waiting--;
+    if (a->line.first)
+        return;
+    map_remove(&s->absent, a->name, strlen(a->name));
+    free(a);
+}
+
+static void give_up(struct request *r, enum status status)
+{
+    leave(r);
+    r->op.claim.found = 0;
+    shard_finish(r->shard, r, status);
+}
+
+static int64_t next_look_ms(const struct shard *s, const struct work *w)
+{
+    int64_t look_ms = s->now.mono_ms + LOOK_MS;
+    return engine_has(s->engine, ENGINE_SHARED) && look_ms < w->until_ms ? look_ms : w->until_ms;
+}
+
+void absent_claim(struct shard *s, struct request *r)
+{
+    if (r->wait_ms <= 0 || request_hung_up(r)) {
+        r->op.claim.found = 0;
+        shard_finish(s, r, STATUS_OK);
+        return;
+    }
+    struct work *w = work_new(s, r);
+    w->until_ms = s->now.mono_ms + r->wait_ms;
+    w->parked = true;
+    list_append(&absent_get(s, r->queue)->line, r);
+    s->counters.waiting++;
+    shard_set_timer(s, w, next_look_ms(s, w));
+}
+
+/* Out of the line, and as it came, but for the time that it has waited. */
+static void stand_up(struct request *r)
+{
+    struct shard *s = r->shard;
+    int64_t left_ms = r->work->until_ms - s->now.mono_ms;
+    leave(r);
+    work_free(s, r);
+    r->wait_ms = left_ms > 0 ? left_ms : 0;
+    r->looked_up = false;
+}
+
+void absent_join(struct dispatcher *d)
+{
+    struct absent *a;
+    while ((a = map_get(&d->shard->absent, d->name, strlen(d->name)))) {
+        struct request *r = a->line.first;
+        stand_up(r);
+        r->dispatcher = d;
+        d->references++;
+        list_append(&d->parked, r);
+    }
+}
+
+void absent_timeout(struct request *r)
+{
+    struct shard *s = r->shard;
+    if (r->work->until_ms <= s->now.mono_ms) {
+        give_up(r, STATUS_OK);
+        return;
+    }
+    manage_look_up(s, r->queue, NULL); /* all of the line go along */
+}
+
+void absent_hangup(struct request *r)
+{
+    if (r->work->parked)
+        give_up(r, STATUS_OK);
+}
+
+void absent_end_all(struct shard *s)
+{
+    struct absent *a;
+    for (size_t at = 0; (a = map_each(&s->absent, &at)); at = 0)
+        give_up(a->line.first, STATUS_OK);
+}

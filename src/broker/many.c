@@ -1,0 +1,373 @@
+/* A claim of several queues: which of them is served, and how one claim waits in all their lines.
+ *
+ * It is made of parts, one for each queue, which are ordinary requests to the queue's own shard; so
+ * every queue has its own policy, its own line and its own limits, as if it were claimed alone. The
+ * parts answer to the shard of the first queue, which leads:
+ *
+ *   LOOK   every part says how urgent its queue is, and takes its ticket there
+ *   TAKE   the most urgent queue is claimed, up to where the next one is more urgent; then it is
+ *          looked at again; and so on until there is enough, or nothing left
+ *   WAIT   when nothing was found: every part stands in its queue's line, all of them in a race,
+ *          in which the first whose turn comes takes, and the others are called back
+ *   END    parts that are still under way are awaited; then the answer goes out
+ *
+ * So no more is ever taken than was asked for, and while nothing comes nothing is done.
+ *
+ * Known limit: a race is won by the turn that comes first. Should two queues get something in the
+ * same moment, the less urgent of the two may be the one.
+ *
+ * When the consumer goes away, a part that has something under way gives it back as any claim does;
+ * what other parts had brought before is released here. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MISSES_MAX 3 /* of a queue that looked as if it had something */
+
+struct part {
+    struct request request;
+    struct many *many;
+    bool out;     /* under way */
+    bool passed;  /* in the race: it is to stand in line again */
+    bool drained; /* there is nothing to take */
+    uint8_t misses;
+    bool any; /* at the last look */
+    struct urgency urgency;
+    uint64_t ticket;
+    struct settle_item *items; /* what it brought */
+    uint32_t item_count;
+    uint32_t brought; /* of these, before the claim under way */
+};
+
+enum phase { PHASE_LOOK, PHASE_TAKE, PHASE_WAIT, PHASE_END };
+
+struct many {
+    struct request *request;
+    struct shard *shard; /* that leads */
+    enum phase phase;
+    struct race race;
+    int64_t until_ms; /* mono */
+    uint32_t found;
+    uint32_t out; /* parts under way */
+    enum status status;
+    const struct part *failed; /* whose status it is */
+    uint32_t count;
+    struct part parts[];
+};
+
+static void many_go_on(struct many *m);
+
+/* Parts */
+
+static struct part *part_of(struct request *r)
+{
+    return container_of(r, struct part, request);
+}
+
+/* On the thread of the part's shard, as is the next. Only one part takes at a time. */
+static void part_visit(struct engine_op *op, const struct engine_queue *q,
+                       const struct message *message, struct instant now)
+{
+    struct part *p = part_of(container_of(op, struct request, op));
+    struct request *whole = p->many->request;
+    struct settle_item *item = &p->items[p->item_count++];
+    item->id = message_identity(message, q->id);
+    memcpy(item->receipt, message->delivery->receipt, RECEIPT_BYTES);
+    whole->op.visit(&whole->op, q, message, now);
+}
+
+static uint32_t part_room(struct request *r)
+{
+    struct request *whole = part_of(r)->many->request;
+    return whole->room(whole);
+}
+
+static void part_done(struct request *r);
+
+static void part_init(struct part *p, enum request_kind kind)
+{
+    const struct request *whole = p->many->request;
+    size_t place = (size_t)(p - p->many->parts);
+    p->request = (struct request){
+        .kind = kind,
+        .priority = whole->priority,
+        .ticket = p->ticket,
+        .inner = true,
+        .done = part_done,
+    };
+    memcpy(p->request.queue, whole->queues[place].text, sizeof(p->request.queue));
+}
+
+static void part_send(struct part *p)
+{
+    p->out = true;
+    p->many->out++;
+    broker_submit(p->many->shard->port, &p->request);
+}
+
+static void part_look(struct part *p)
+{
+    part_init(p, REQUEST_LOOK);
+    p->request.wait_ms = p->many->request->wait_ms;
+    part_send(p);
+}
+
+static void part_claim(struct part *p, const struct urgency *least, struct race *race)
+{
+    struct many *m = p->many;
+    const struct request *whole = m->request;
+    part_init(p, REQUEST_CLAIM);
+    p->passed = false;
+    p->request.max = whole->max - m->found;
+    p->request.room = whole->room ? part_room : NULL;
+    p->request.op.visit = part_visit;
+    p->request.op.claim.lease_ms = whole->op.claim.lease_ms;
+    p->request.bounded = least != NULL;
+    if (least)
+        p->request.least = *least;
+    p->request.race = race;
+    p->request.place = (uint32_t)(p - m->parts) + 1;
+    if (race)
+        p->request.wait_ms = m->until_ms - m->shard->now.mono_ms;
+    p->brought = p->item_count;
+    p->items = mem_realloc(p->items, (p->item_count + p->request.max) * sizeof(*p->items));
+    part_send(p);
+}
+
+static void part_release(struct part *p)
+{
+    part_init(p, REQUEST_SETTLE);
+    p->request.op.verb = ENGINE_RELEASE;
+    p->request.op.settle.items = p->items;
+    p->request.op.settle.count = p->item_count;
+    p->item_count = 0;
+    part_send(p);
+}
+
+/* The end */
+
+static void call_back(struct many *m)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (m->parts[i].out)
+            broker_hangup(&m->parts[i].request);
+    }
+}
+
+static void many_end(struct many *m)
+{
+    if (m->phase == PHASE_END)
+        return;
+    m->phase = PHASE_END;
+    call_back(m);
+}
+
+static void many_free(struct many *m)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        free(m->parts[i].items);
+    free(m);
+}
+
+/* True: something is on its way back. */
+static bool release_all(struct many *m)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (m->parts[i].item_count > 0)
+            part_release(&m->parts[i]);
+    }
+    return m->out > 0;
+}
+
+static void many_answer(struct many *m)
+{
+    struct request *r = m->request;
+    bool unwanted = request_hung_up(r) || m->status;
+    if (unwanted && release_all(m))
+        return;
+    r->op.claim.found = unwanted ? 0 : m->found;
+    r->many = NULL;
+    m->shard->led--;
+    shard_finish(m->shard, r, m->status);
+    many_free(m);
+}
+
+/* Answers of parts */
+
+/* What was found before is an answer, if nothing of this part is in it. */
+static void part_failed(struct part *p)
+{
+    struct many *m = p->many;
+    struct request *r = m->request;
+    bool spoiled = p->item_count > p->brought;
+    p->item_count = p->brought;
+    if (m->phase == PHASE_END || (m->found > 0 && !spoiled)) {
+        many_end(m);
+        return;
+    }
+    if (m->failed && m->failed < p)
+        return;
+    m->failed = p;
+    m->status = p->request.status;
+    memcpy(r->field, p->request.field, sizeof(r->field));
+    memcpy(r->detail, p->request.detail, sizeof(r->detail));
+    if (m->status == STATUS_UNKNOWN_PRIORITY)
+        snprintf(r->detail, sizeof(r->detail),
+                 "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.",
+                 p->request.queue, p->request.queue);
+    if (m->phase != PHASE_LOOK) /* in which all are asked at once: the first in the list counts */
+        many_end(m);
+}
+
+static void part_looked(struct part *p)
+{
+    p->any = p->request.any;
+    p->urgency = p->request.urgency;
+    p->ticket = p->request.ticket;
+}
+
+static void part_claimed(struct part *p)
+{
+    struct many *m = p->many;
+    uint32_t found = p->request.op.claim.found;
+    m->found += found;
+    p->passed = p->request.passed || p->request.status; /* its queue was deleted */
+    if (m->phase == PHASE_WAIT) {
+        if (found > 0)
+            many_end(m);
+        else if (atomic_load(&m->race.holder) == p->request.place)
+            atomic_store(&m->race.holder, 0);
+        return;
+    }
+    p->misses = found > 0 ? 0 : p->misses + 1;
+    p->drained = p->misses >= MISSES_MAX || (!p->request.bounded && found < p->request.max);
+    p->any = false;
+    if (m->phase == PHASE_TAKE && !p->drained && m->found < m->request->max)
+        part_look(p);
+}
+
+static void part_done(struct request *r)
+{
+    struct part *p = part_of(r);
+    struct many *m = p->many;
+    bool absent = r->status == STATUS_QUEUE_NOT_FOUND && m->shard->broker->options.auto_create;
+    shard_look_at_clock(m->shard);
+    p->out = false;
+    m->out--;
+    if (r->kind == REQUEST_SETTLE) {
+        /* Given back, or with an engine that will give it back when the lease ends. */
+    } else if (r->status && !absent) {
+        part_failed(p);
+    } else if (r->kind == REQUEST_LOOK) {
+        part_looked(p);
+    } else {
+        part_claimed(p);
+    }
+    many_go_on(m);
+}
+
+/* The parts together */
+
+/* Whether `a` is to be served before `b`, which may be NULL. */
+static bool goes_first(const struct many *m, const struct part *a, const struct part *b)
+{
+    if (!a->any || a->drained)
+        return false;
+    if (!b)
+        return true;
+    return m->request->listed ? a < b
+                              : urgency_before(&a->urgency, &b->urgency) ||
+                                    (a < b && !urgency_before(&b->urgency, &a->urgency));
+}
+
+static struct part *most_urgent_but(struct many *m, const struct part *other)
+{
+    struct part *first = NULL;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (&m->parts[i] != other && goes_first(m, &m->parts[i], first))
+            first = &m->parts[i];
+    }
+    return first;
+}
+
+/* Up to where the next one goes first. */
+static void take_from(struct part *p, const struct part *next)
+{
+    struct many *m = p->many;
+    struct urgency least;
+    if (!next || m->request->listed) {
+        part_claim(p, NULL, NULL);
+        return;
+    }
+    least = next->urgency;
+    least.ready_ms -= p > next;
+    part_claim(p, &least, NULL);
+}
+
+/* False: nothing is left to take. */
+static bool take_some(struct many *m)
+{
+    struct part *p = most_urgent_but(m, NULL);
+    if (!p || m->found >= m->request->max)
+        return false;
+    take_from(p, most_urgent_but(m, p));
+    return true;
+}
+
+/* Those that are not in line go there, once nobody of the race takes. */
+static void wait_for_some(struct many *m)
+{
+    bool first = m->phase != PHASE_WAIT;
+    m->phase = PHASE_WAIT;
+    if (atomic_load(&m->race.holder) != 0)
+        return;
+    bool over = m->until_ms <= m->shard->now.mono_ms;
+    for (uint32_t i = 0; i < m->count && !over; i++) {
+        struct part *p = &m->parts[i];
+        if (!p->out && (first || p->passed))
+            part_claim(p, NULL, &m->race);
+    }
+}
+
+static void many_go_on(struct many *m)
+{
+    const struct request *r = m->request;
+    if (request_hung_up(r) && m->phase != PHASE_END)
+        many_end(m);
+    if (m->phase == PHASE_LOOK && m->out == 0)
+        m->phase = m->failed ? PHASE_END : PHASE_TAKE;
+    if (m->phase == PHASE_TAKE && m->out == 0 && !take_some(m) && m->found == 0 && r->wait_ms > 0 &&
+        !m->shard->draining)
+        wait_for_some(m);
+    else if (m->phase == PHASE_WAIT)
+        wait_for_some(m);
+    if (m->out == 0)
+        many_answer(m);
+}
+
+void many_claim(struct shard *s, struct request *r)
+{
+    assert(r->queue_count > 0);
+    assert(r->queue_count <= CLAIM_QUEUES_MAX);
+    struct many *m = mem_zalloc(sizeof(*m) + r->queue_count * sizeof(m->parts[0]));
+    m->request = r;
+    m->shard = s;
+    m->count = r->queue_count;
+    m->until_ms = s->now.mono_ms + r->wait_ms;
+    r->many = m;
+    s->led++;
+    for (uint32_t i = 0; i < m->count; i++) {
+        m->parts[i].many = m;
+        part_look(&m->parts[i]);
+    }
+}
+
+void many_hangup(struct request *r)
+{
+    if (r->many)
+        many_end(r->many);
+}

@@ -1,0 +1,192 @@
+/* Messages of due times. The engine shows a schedule whose time has come; what is to be
+ * done about it is decided here, where zones can be read; and the engine takes the step, if nobody
+ * else was faster. A due time that the queue refuses (it is full, say) stays due, and is shown
+ * again: when it is let in too late, it was missed. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/zoneinfo.h"
+#include "broker/shard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_MAX 20 /* due times of one schedule in one turn: the loop has others to serve */
+
+/* A step under way. */
+struct firing {
+    struct engine_op op;
+    struct put_item item;
+    struct dispatcher *dispatcher; /* referred to */
+    struct firing *next;           /* until it is submitted */
+    bool follows;                  /* another step, and is stale if that one is refused */
+    char name[QUEUE_NAME_MAX + 1];
+};
+
+/* Why a due time has no message yet, by the name of its schedule. */
+struct refusal {
+    enum status status;
+    struct refusal *next;
+    char name[QUEUE_NAME_MAX + 1];
+};
+
+static struct refusal **refusal_find(struct dispatcher *d, const char *name)
+{
+    struct refusal **at = &d->refusals;
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void refusal_clear(struct dispatcher *d, const char *name)
+{
+    struct refusal **at = refusal_find(d, name), *r = *at;
+    if (r) {
+        *at = r->next;
+        free(r);
+    }
+}
+
+/* Logged once, not with every try. */
+static void refusal_note(struct dispatcher *d, const char *name, enum status status)
+{
+    struct refusal **at = refusal_find(d, name);
+    if (*at && (*at)->status == status)
+        return;
+    if (!*at) {
+        *at = mem_zalloc(sizeof(**at));
+        snprintf((*at)->name, sizeof((*at)->name), "%s", name);
+    }
+    (*at)->status = status;
+    log_warn("a due time waits", "queue=%s schedule=%s reason=%s", d->name, name,
+             status_name(status));
+}
+
+void schedules_forget(struct dispatcher *d)
+{
+    while (d->refusals)
+        refusal_clear(d, d->refusals->name);
+}
+
+enum status broker_schedule_refusal(const struct request *r, const char *name)
+{
+    struct refusal *at = r->dispatcher ? *refusal_find(r->dispatcher, name) : NULL;
+    return at ? at->status : STATUS_OK;
+}
+
+static void firing_free(struct firing *f)
+{
+    draft_fini(&f->item.draft);
+    manage_release(f->dispatcher);
+    free(f);
+}
+
+static void fired(struct engine_op *op)
+{
+    struct firing *f = op->user;
+    struct dispatcher *d = f->dispatcher;
+    bool gone = op->status == STATUS_SCHEDULE_NOT_FOUND || op->status == STATUS_QUEUE_NOT_FOUND;
+    if (d->state == DISPATCHER_OPEN) {
+        if (gone || (!op->status && !(op->fire.stale && f->follows)))
+            refusal_clear(d, f->name);
+        else if (op->status != STATUS_ENGINE_UNAVAILABLE) /* which is known already */
+            refusal_note(d, f->name, op->status);
+        if (!op->status && !op->fire.stale && op->fire.step.puts)
+            d->shard->counters.fired++;
+        dispatch_mark_late(d);
+    }
+    firing_free(f);
+}
+
+static struct firing *firing_add(struct shard *s, struct dispatcher *d,
+                                 const struct schedule *schedule, const struct schedule_step *step)
+{
+    struct firing *f = mem_zalloc(sizeof(*f));
+    f->dispatcher = d;
+    d->references++;
+    snprintf(f->name, sizeof(f->name), "%s", schedule->name);
+    f->op = (struct engine_op){.verb = ENGINE_FIRE, .done = fired, .user = f};
+    f->op.fire.name = f->name;
+    f->op.fire.step = *step;
+    if (step->puts) {
+        schedule_draft(schedule, step->at_ms, &f->item.draft);
+        f->op.fire.item = &f->item;
+    }
+    *s->firings_end = f;
+    s->firings_end = &f->next;
+    return f;
+}
+
+void schedules_due(struct shard *s, struct engine_queue *q, const struct schedule *schedule,
+                   struct instant now)
+{
+    struct dispatcher *d = q->user;
+    const struct zone *zone;
+    if (!d || d->state != DISPATCHER_OPEN || s->draining)
+        return;
+    if (!zone_find(schedule->rule.time_zone, &zone)) {
+        struct schedule_step none = {.due_ms = schedule->timing.next_ms};
+        firing_add(s, d, schedule, &none)->op.fire.refused = STATUS_INVALID_FIELD;
+        return;
+    }
+    struct schedule at = *schedule; /* its body stays the engine's */
+    for (int i = 0; i < STEPS_MAX && at.timing.next_ms <= now.wall_ms; i++) {
+        struct schedule_step step = schedule_decide(&at, zone, now.wall_ms);
+        at.timing = schedule_after(&at.timing, &step);
+        firing_add(s, d, schedule, &step)->follows = i > 0;
+    }
+}
+
+void schedules_fire(struct shard *s)
+{
+    struct firing *f = s->firings;
+    s->firings = NULL;
+    s->firings_end = &s->firings;
+    while (f) {
+        struct firing *next = f->next;
+        struct dispatcher *d = f->dispatcher;
+        if (d->state == DISPATCHER_OPEN && !s->draining) {
+            f->op.queue = d->queue;
+            shard_submit(s, &f->op);
+            dispatch_mark(d);
+        } else {
+            firing_free(f);
+        }
+        f = next;
+    }
+}
+
+/* What clients ask */
+
+static void done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    bool sets = op->verb == ENGINE_SCHEDULE_SET;
+    if (!op->status && (sets || op->verb == ENGINE_SCHEDULE_DELETE))
+        refusal_clear(r->dispatcher, sets ? op->schedule.set->name : op->schedule.name);
+    if (op->status == STATUS_QUOTA_EXCEEDED)
+        snprintf(r->detail, sizeof(r->detail), "A queue has at most %d schedules: delete one.",
+                 SCHEDULES_MAX);
+    if (op->status == STATUS_SCHEDULE_NOT_FOUND)
+        snprintf(r->detail, sizeof(r->detail),
+                 "Queue \"%s\" has no schedule \"%s\"; GET /v1/queues/%s/schedules lists them.",
+                 r->queue, op->schedule.name, r->queue);
+    shard_end(r->shard, r, op->status);
+}
+
+void schedules_request(struct dispatcher *d, struct request *r)
+{
+    const bool sets = r->op.verb == ENGINE_SCHEDULE_SET;
+    const struct priority_ref *priority = sets ? &r->op.schedule.set->draft.priority : NULL;
+    int slot;
+    if (sets && manage_has_to_look(d, r, priority)) {
+        manage_look_first(d, r, schedules_request);
+        return;
+    }
+    if (sets && !manage_level(d, r, priority, "/priority", &slot))
+        return;
+    r->op.queue = d->queue;
+    r->op.done = done;
+    r->op.user = r;
+    shard_submit(d->shard, &r->op);
+}

@@ -1,0 +1,315 @@
+/* Fetches: what is only in the store is read by a thread, and merged into memory on the shard's
+ * own. The copy may be old by then. What was put behind the bound since it was asked for is not in
+ * it, so nothing from there on is taken; what was deleted since is in it, and is left out. */
+#include "base/mem.h"
+#include "engine/local/impl.h"
+
+#include <stdlib.h>
+
+/* Asking */
+
+static struct fetch *fetch_find(const struct local_queue *lq, enum read_kind kind, uint8_t slot)
+{
+    for (struct fetch *f = lq->fetches; f; f = f->next) {
+        if (f->job.kind == kind && f->job.from.slot == slot)
+            return f;
+    }
+    return NULL;
+}
+
+static uint64_t group_to_await(const struct local *l)
+{
+    return l->cold_group > l->refill_group ? l->cold_group : l->refill_group;
+}
+
+static void fetch_init(struct fetch *f, struct local_queue *lq, enum read_kind kind)
+{
+    struct local *l = lq->local;
+    *f = (struct fetch){.lq = lq, .cut_ms = INT64_MAX, .cut_seq = UINT64_MAX};
+    f->low.expire_ms = INT64_MAX;
+    f->job.shard = l->shard;
+    f->job.kind = kind;
+    f->job.group = group_to_await(l);
+}
+
+static void init_lane(struct fetch *f, struct local_queue *lq, uint8_t slot)
+{
+    const struct queue *q = &lq->rq->core;
+    const struct lane *lane = &q->lanes[slot];
+    fetch_init(f, lq, READ_LANE);
+    f->job.from = tail_place_after(q, slot, lane->bound_ms, lane->bound_seq);
+    f->job.max = 2 * lq->local->shared->window;
+    f->bound_ms = lane->bound_ms;
+    f->bound_seq = lane->bound_seq;
+}
+
+static void init_expired(struct fetch *f, struct local_queue *lq, uint32_t max, int64_t until_ms)
+{
+    fetch_init(f, lq, READ_EXPIRED);
+    f->job.from_mark = lq->expiry_from;
+    f->job.until_ms = until_ms;
+    f->job.max = max;
+}
+
+/* A group that is still open is handed over by the next flush, and the job with it: the reader must
+ * not wait for what nobody commits. */
+static void fetch_ask(struct local_queue *lq, struct fetch *f)
+{
+    struct local *l = lq->local;
+    f->next = lq->fetches;
+    lq->fetches = f;
+    l->r.base.reading++;
+    if (f->job.group <= l->submitted) {
+        reader_submit(l->shared->reader, &f->job);
+        return;
+    }
+    f->job.next = l->asked;
+    l->asked = &f->job;
+}
+
+void fetch_send(struct local *l)
+{
+    while (l->asked) {
+        struct read_job *job = l->asked;
+        l->asked = job->next;
+        reader_submit(l->shared->reader, job);
+    }
+}
+
+void fetch_lane(struct local_queue *lq, uint8_t slot)
+{
+    if (fetch_find(lq, READ_LANE, slot) || lq->rq->core.lanes[slot].bound_ms == INT64_MAX)
+        return;
+    struct fetch *f = mem_alloc(sizeof(*f));
+    init_lane(f, lq, slot);
+    fetch_ask(lq, f);
+}
+
+void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now)
+{
+    if (fetch_find(lq, READ_EXPIRED, 0))
+        return;
+    struct fetch *f = mem_alloc(sizeof(*f));
+    init_expired(f, lq, max, now.wall_ms);
+    fetch_ask(lq, f);
+}
+
+/* What happens meanwhile */
+
+static bool place_before(int64_t a_ms, uint64_t a_seq, int64_t b_ms, uint64_t b_seq)
+{
+    return a_ms != b_ms ? a_ms < b_ms : a_seq < b_seq;
+}
+
+void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq)
+{
+    struct fetch *f = fetch_find(lq, READ_LANE, slot);
+    if (f && place_before(ready_ms, seq, f->cut_ms, f->cut_seq)) {
+        f->cut_ms = ready_ms;
+        f->cut_seq = seq;
+    }
+}
+
+void fetch_gone(struct local_queue *lq, uint64_t seq)
+{
+    for (struct fetch *f = lq->fetches; f; f = f->next) {
+        if (!seqmap_get(&f->gone, seq))
+            seqmap_put(&f->gone, seq, f);
+    }
+}
+
+void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark)
+{
+    struct fetch *f = fetch_find(lq, READ_EXPIRED, 0);
+    if (f && expiry_mark_compare(mark, &f->low) < 0)
+        f->low = *mark;
+    if (expiry_mark_compare(mark, &lq->expiry_from) < 0)
+        lq->expiry_from = *mark;
+}
+
+/* Merging */
+
+static bool still_there(struct fetch *f, const struct message *m)
+{
+    return !tail_in_memory(&f->lq->rq->core, message_seq(m)) &&
+           !seqmap_get(&f->gone, message_seq(m));
+}
+
+/* Takes in what is found up to `end`; the rest of it is freed with the job. */
+static void take_in(struct fetch *f, uint32_t end, struct instant now)
+{
+    struct read_job *job = &f->job;
+    for (uint32_t i = 0; i < end; i++) {
+        struct message *m = job->found[i];
+        job->found[i] = NULL;
+        if (still_there(f, m))
+            tail_take_in(&f->lq->rq->core, m, now);
+        else
+            message_free(m);
+    }
+}
+
+/* How many of those found stand before the cut. */
+static uint32_t before_cut(const struct fetch *f)
+{
+    uint32_t end = 0;
+    while (end < f->job.count &&
+           place_before(f->job.found[end]->ready_ms, message_seq(f->job.found[end]), f->cut_ms,
+                        f->cut_seq))
+        end++;
+    return end;
+}
+
+static bool bound_moved(const struct fetch *f, const struct lane *lane)
+{
+    return lane->bound_ms != f->bound_ms || lane->bound_seq != f->bound_seq;
+}
+
+static void set_bound(struct lane *lane, int64_t ready_ms, uint64_t seq)
+{
+    lane->bound_ms = ready_ms;
+    lane->bound_seq = seq;
+}
+
+static void merge_lane(struct fetch *f, struct instant now)
+{
+    const struct read_job *job = &f->job;
+    struct queue *q = &f->lq->rq->core;
+    struct lane *lane = &q->lanes[job->from.slot];
+    /* Another bound: messages went to the tail or came back from it in other ways. */
+    if (!lane_has_tail(lane) || bound_moved(f, lane))
+        return;
+    bool cut = f->cut_ms != INT64_MAX;
+    uint32_t end = before_cut(f);
+    if (end > 0 && end < job->count)
+        set_bound(lane, job->found[end - 1]->ready_ms, message_seq(job->found[end - 1]));
+    else if (end == job->count && (job->more || (cut && end > 0)))
+        set_bound(lane, job->at.ready_ms, job->at.seq);
+    else if (!cut)
+        set_bound(lane, INT64_MAX, UINT64_MAX);
+    take_in(f, end, now);
+    tail_from_limbo(q, job->from.slot, now);
+    if (!cut && !job->more && lane_has_tail(lane))
+        journal_damage(f->lq->local,
+                       "a queue's counters name messages that the store does not have");
+}
+
+static void merge_expired(struct fetch *f, struct instant now)
+{
+    const struct read_job *job = &f->job;
+    struct queue *q = &f->lq->rq->core;
+    take_in(f, job->count, now);
+    bool put = expiry_mark_compare(&f->low, &job->next_mark) < 0;
+    f->lq->expiry_from = put ? f->low : job->next_mark;
+    int64_t due_ms = job->more ? now.wall_ms : f->lq->expiry_from.expire_ms;
+    if (due_ms < q->store_due_ms)
+        q->store_due_ms = due_ms;
+}
+
+static void merge(struct fetch *f, struct instant now)
+{
+    struct local *l = f->lq->local;
+    l->r.base.counters.refills++;
+    if (f->job.damage)
+        journal_damage(l, f->job.damage);
+    else if (f->job.kind == READ_LANE)
+        merge_lane(f, now);
+    else
+        merge_expired(f, now);
+}
+
+static void fetch_fini(struct fetch *f)
+{
+    read_free(&f->job);
+    seqmap_fini(&f->gone);
+}
+
+static void unlink_from_queue(struct fetch *f)
+{
+    for (struct fetch **at = &f->lq->fetches; *at; at = &(*at)->next) {
+        if (*at == f) {
+            *at = f->next;
+            return;
+        }
+    }
+}
+
+void fetch_take(struct local *l)
+{
+    struct read_job **last = &l->fetched;
+    while (*last)
+        last = &(*last)->next;
+    *last = reader_take(l->shared->reader, l->shard);
+    for (struct read_job *job = *last; job; job = job->next)
+        l->r.base.reading--;
+}
+
+void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now)
+{
+    while (l->fetched) {
+        struct fetch *f = (struct fetch *)l->fetched;
+        l->fetched = f->job.next;
+        if (f->lq) {
+            struct resident_queue *rq = f->lq->rq;
+            unlink_from_queue(f);
+            merge(f, now);
+            resident_touch(rq);
+            tail_top_up(rq, now);
+            if (sweep->sweep.touched)
+                sweep->sweep.touched(sweep, &rq->face);
+        }
+        fetch_fini(f);
+        free(f);
+    }
+}
+
+void fetch_abandon(struct local_queue *lq)
+{
+    for (struct fetch *f = lq->fetches; f; f = f->next)
+        f->lq = NULL;
+    lq->fetches = NULL;
+}
+
+void fetch_free_jobs(struct read_job *list)
+{
+    while (list) {
+        struct fetch *f = (struct fetch *)list;
+        list = list->next;
+        fetch_fini(f);
+        free(f);
+    }
+}
+
+/* For a caller that does not ask before it claims: here and now. */
+
+static void fetch_now(struct fetch *f, struct instant now)
+{
+    struct local *l = f->lq->local;
+    if (f->job.group > l->finished)
+        journal_settle(l, f->job.group);
+    read_run(l->shared->store, &f->job);
+    merge(f, now);
+    fetch_fini(f);
+}
+
+/* Until something came: all of a read may be in memory already. */
+void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
+{
+    const struct lane *lane = &lq->rq->core.lanes[slot];
+    uint64_t behind = lane->tail_ready + lane->tail_scheduled;
+    bool moved = true;
+    while (moved && lane->tail_ready + lane->tail_scheduled == behind &&
+           lane->bound_ms != INT64_MAX) {
+        struct fetch f;
+        init_lane(&f, lq, slot);
+        fetch_now(&f, now);
+        moved = bound_moved(&f, lane);
+    }
+}
+
+void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now)
+{
+    struct fetch f;
+    init_expired(&f, lq, max, now.wall_ms);
+    fetch_now(&f, now);
+}

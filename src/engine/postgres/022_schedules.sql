@@ -1,0 +1,218 @@
+-- Schedules: messages that a queue gets again and again. When the next one is due is in the row of
+-- the schedule, and servers reckon it (the calendar is theirs). A due time is fired by one
+-- statement of a server: the message and the next due time are one transaction, and of several
+-- servers that try, one finds the due time still there.
+
+CREATE TABLE triage.schedule (
+    queue int NOT NULL,
+    name text COLLATE "C" NOT NULL CHECK (name ~ '^[A-Za-z0-9._-]{1,100}$'),
+    cron text NOT NULL,           -- or empty, and then
+    every_seconds bigint NOT NULL CHECK (every_seconds >= 0),
+    time_zone text NOT NULL,      -- of the cron line
+    missed text NOT NULL CHECK (missed IN ('skip', 'once', 'all')),
+    grace_ms bigint NOT NULL CHECK (grace_ms >= 0),
+    paused boolean NOT NULL,
+    next_ms bigint NOT NULL,      -- @TIME_MS_MAX@: never, while it is paused
+    last_ms bigint NOT NULL,      -- -@TIME_MS_MAX@: it never was
+    count bigint NOT NULL,        -- due times that had a message
+    made_up int NOT NULL,         -- missed ones in a row that were made up for
+    show_ms bigint NOT NULL,      -- when to tell servers that it is due: next_ms, or later
+    priority_kind smallint NOT NULL, -- 0 the queue's default, 1 a number, 2 a name
+    priority_number bigint NOT NULL,
+    priority_name text NOT NULL,
+    delay_ms bigint NOT NULL,
+    ttl_ms bigint NOT NULL,       -- -1: the queue's own
+    kind smallint NOT NULL,       -- 0 text, 1 JSON, 2 bytes
+    payload bytea NOT NULL,
+    metadata text NOT NULL,       -- JSON, or empty
+    dedup_key bytea NOT NULL,     -- or empty
+    PRIMARY KEY (queue, name)
+) WITH (fillfactor = 50);
+CREATE INDEX schedule_show ON triage.schedule (show_ms);
+
+-- Whoever looks for what is due begins where the last one ended, as with delays (009_sweep.sql): the
+-- dead of earlier due times stand before that. So show_ms is never set to a time that is over.
+INSERT INTO triage.sweeping VALUES ('schedule', 60000, -140737488355328, 0);
+
+-- What a schedule may have been changed to: see schedule_inherit() of the server.
+CREATE FUNCTION triage.engine_schedule_set(p_queue int, p_version int, p triage.schedule,
+    p_now bigint DEFAULT NULL,
+    OUT status text, OUT created boolean, OUT schedule triage.schedule)
+LANGUAGE plpgsql
+SET search_path = triage, pg_temp AS $$
+DECLARE
+    old triage.schedule;
+BEGIN
+    PERFORM triage.queue_kept(p_queue, p_version);
+    PERFORM pg_advisory_xact_lock(7426, p_queue); -- the limit holds, and nobody else makes it
+    SELECT * INTO old FROM triage.schedule s WHERE s.queue = p_queue AND s.name = p.name FOR UPDATE;
+    created := old.queue IS NULL;
+    IF created AND (SELECT count(*) FROM triage.schedule s WHERE s.queue = p_queue)
+        >= @SCHEDULES_MAX@ THEN
+        status := 'quota-exceeded';
+        RETURN;
+    END IF;
+    p.queue := p_queue;
+    p.last_ms := coalesce(old.last_ms, -@TIME_MS_MAX@);
+    p.count := coalesce(old.count, 0);
+    p.made_up := 0;
+    IF p.paused THEN
+        p.next_ms := @TIME_MS_MAX@;
+    ELSIF NOT old.paused AND (old.cron, old.every_seconds, old.time_zone)
+        = (p.cron, p.every_seconds, p.time_zone) THEN
+        p.next_ms := old.next_ms;
+        p.made_up := old.made_up;
+    END IF;
+    p.show_ms := greatest(p.next_ms, coalesce(p_now, triage.now_ms()));
+    DELETE FROM triage.schedule s WHERE s.queue = p_queue AND s.name = p.name;
+    INSERT INTO triage.schedule SELECT p.*;
+    schedule := p;
+END $$;
+
+CREATE FUNCTION triage.engine_schedule_delete(p_queue int, p_version int, p_name text)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = triage, pg_temp AS $$
+BEGIN
+    PERFORM triage.queue_kept(p_queue, p_version);
+    DELETE FROM triage.schedule s WHERE s.queue = p_queue AND s.name = p_name;
+    RETURN CASE WHEN NOT FOUND THEN 'schedule-not-found' END;
+END $$;
+
+-- One of this name, or up to p_limit of them behind p_after.
+CREATE FUNCTION triage.engine_schedule_list(p_queue int, p_name text, p_after text, p_limit int)
+RETURNS SETOF triage.schedule
+LANGUAGE sql STABLE
+SET search_path = triage, pg_temp AS $$
+    SELECT * FROM triage.schedule s
+    WHERE s.queue = p_queue AND (p_name IS NULL OR s.name = p_name)
+        AND (p_after IS NULL OR s.name > p_after COLLATE "C")
+    ORDER BY s.name LIMIT p_limit
+$$;
+
+-- Those whose time has come, and what time it is here.
+CREATE FUNCTION triage.engine_schedules_due(p_max int, p_now bigint DEFAULT NULL)
+RETURNS TABLE (now_ms bigint, schedule triage.schedule)
+LANGUAGE plpgsql
+SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    at_ms bigint := coalesce(p_now, triage.now_ms());
+    start_ms bigint := triage.sweep_from('schedule', at_ms);
+    shown int;
+BEGIN
+    RETURN QUERY
+    SELECT at_ms, s FROM triage.schedule s
+    WHERE s.show_ms <= at_ms AND s.show_ms >= start_ms AND s.next_ms <= at_ms
+    ORDER BY s.show_ms LIMIT p_max;
+    GET DIAGNOSTICS shown = ROW_COUNT;
+    IF shown < p_max THEN
+        PERFORM triage.sweep_done('schedule', start_ms, at_ms);
+    END IF;
+END $$;
+
+-- When the next one is due; NULL: none will be. Those that are due already were shown, and are
+-- looked at again with the next regular sweep.
+CREATE FUNCTION triage.engine_schedules_next(p_now bigint DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    RETURN (SELECT s.show_ms FROM triage.schedule s
+            WHERE s.show_ms > coalesce(p_now, triage.now_ms()) AND s.show_ms < @TIME_MS_MAX@
+            ORDER BY s.show_ms LIMIT 1);
+END $$;
+
+-- Fires the due time p_due: puts the message of the arrays, as engine_put() does, unless p_at, the
+-- due time it is for, is not behind the last one that had a message; p_at NULL: there is none to
+-- put. `stale`: p_due is not the next due time any more, or somebody is just firing it. The row is
+-- never waited for: who has it may wait for what this transaction has.
+CREATE FUNCTION triage.engine_fire(p_queue int, p_version int, p_name text, p_due bigint,
+    p_next bigint, p_at bigint, p_made_up int, p_slot smallint[], p_payload bytea[],
+    p_kind smallint[], p_metadata text[], p_key bytea[], p_delay_ms bigint[], p_ttl_ms bigint[],
+    p_now bigint DEFAULT NULL,
+    OUT known boolean, OUT stale boolean, OUT puts boolean, OUT put triage.put_result)
+LANGUAGE plpgsql
+SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+    s triage.schedule;
+BEGIN
+    PERFORM triage.queue_kept(p_queue, p_version);
+    SELECT * INTO s FROM triage.schedule t WHERE t.queue = p_queue AND t.name = p_name
+    FOR UPDATE SKIP LOCKED;
+    known := s.queue IS NOT NULL
+        OR EXISTS (SELECT FROM triage.schedule t WHERE t.queue = p_queue AND t.name = p_name);
+    stale := s.next_ms IS DISTINCT FROM p_due;
+    puts := false;
+    IF stale THEN
+        RETURN;
+    END IF;
+    IF p_at > s.last_ms THEN
+        SELECT * INTO put FROM triage.engine_put(p_queue, p_version, p_slot, p_payload, p_kind,
+            p_metadata, p_key, NULL, p_delay_ms, p_ttl_ms, p_now);
+        puts := true;
+    END IF;
+    IF put.status IS NOT NULL THEN
+        UPDATE triage.schedule t SET show_ms = coalesce(p_now, triage.now_ms()) + 1000
+        WHERE t.queue = p_queue AND t.name = p_name;
+        RETURN;
+    END IF;
+    UPDATE triage.schedule t SET next_ms = p_next,
+        show_ms = greatest(p_next, coalesce(p_now, triage.now_ms())), made_up = p_made_up,
+        last_ms = CASE WHEN puts THEN p_at ELSE t.last_ms END, count = t.count + puts::int
+    WHERE t.queue = p_queue AND t.name = p_name;
+END $$;
+
+-- The name is free at once; what the queue held is removed by sweeping, in portions. A queue with
+-- schedules is not empty, and they go when it does.
+CREATE OR REPLACE FUNCTION triage.engine_queue_delete(p_queue int, p_if_empty boolean) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(7425, p_queue); -- whoever puts something in has committed
+    IF p_if_empty AND (EXISTS (SELECT FROM triage.counts(p_queue) c
+                               WHERE c.ready + c.scheduled + c.leased + c.dead > 0)
+                       OR EXISTS (SELECT FROM triage.schedule s WHERE s.queue = p_queue)) THEN
+        RETURN 'queue-not-empty';
+    END IF;
+    UPDATE triage.queue SET deleted = true, version = version + 1, updated_at = now()
+    WHERE id = p_queue AND NOT deleted;
+    IF NOT FOUND THEN
+        RETURN 'queue-not-found';
+    END IF;
+    DELETE FROM triage.schedule s WHERE s.queue = p_queue;
+    PERFORM pg_notify('triage', 'queues');
+    RETURN NULL;
+END $$;
+
+-- For reading. Servers fire them; without one they stay due.
+CREATE VIEW triage.schedules AS
+    SELECT q.name AS queue_name, s.name, nullif(s.cron, '') AS cron,
+        nullif(s.every_seconds, 0) AS every_seconds, s.time_zone, s.missed,
+        s.grace_ms / 1000.0 AS grace_seconds, s.paused,
+        CASE WHEN s.next_ms < @TIME_MS_MAX@ THEN triage.from_ms(s.next_ms) END AS next_due_at,
+        CASE WHEN s.last_ms > -@TIME_MS_MAX@ THEN triage.from_ms(s.last_ms) END AS last_due_at,
+        s.count,
+        CASE WHEN s.kind < 2 THEN triage.text_of(s.payload) END AS payload,
+        s.payload AS payload_bytes,
+        CASE s.priority_kind WHEN 1 THEN s.priority_number::text WHEN 2 THEN s.priority_name END
+            AS priority,
+        triage.json_of(nullif(s.metadata, '')) AS metadata
+    FROM triage.schedule s JOIN triage.queue q ON q.id = s.queue AND NOT q.deleted;
+
+-- Who was given rights on a table before there was another one has the same on that: a server whose
+-- role does not own the schema goes on after a migration.
+CREATE FUNCTION triage.rights_like(p_table text, p_like text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    given record;
+BEGIN
+    FOR given IN
+        SELECT g.grantee, g.privilege_type FROM information_schema.role_table_grants g
+        WHERE g.table_schema = 'triage' AND g.table_name = p_like AND g.grantee <> current_user
+            AND g.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+    LOOP
+        EXECUTE format('GRANT %s ON triage.%I TO %s', given.privilege_type, p_table,
+            CASE given.grantee WHEN 'PUBLIC' THEN 'PUBLIC' ELSE quote_ident(given.grantee) END);
+    END LOOP;
+END $$;
+
+SELECT triage.rights_like('schedule', 'queue'), triage.rights_like('schedules', 'queues');

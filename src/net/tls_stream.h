@@ -1,0 +1,53 @@
+/* The inside of net: TLS on one connection. It does no input or output: received
+ * bytes are put in, records to send are taken out. Only files of this folder include it. */
+#ifndef TRIAGE_NET_TLS_STREAM_H
+#define TRIAGE_NET_TLS_STREAM_H
+
+#include "net/server.h"
+#include "net/tls.h"
+
+#include <openssl/ssl.h>
+
+#define TLS_GREETING_MAX (64 * 1024) /* bytes of a handshake */
+#define TLS_CHATTER_MAX  32          /* messages of the protocol itself between two of HTTP */
+#define TLS_STREAM_SIZE  (16 * 1024) /* what OpenSSL keeps for a connection that is quiet */
+#define TLS_RECORD_SIZE  (17 * 1024) /* and beside it for a record that is not whole */
+
+struct tls_stream {
+    SSL *ssl;
+    struct buf records; /* for the peer */
+    const char *input;  /* received and not yet seen by OpenSSL */
+    size_t input_len;
+    size_t since_text;        /* bytes received since there was something to read */
+    unsigned chatter;         /* messages of the protocol itself since then */
+    bool greeted;             /* the handshake is over */
+    bool failed;              /* nothing more can be read or sent but what is in `records` */
+    bool ended;               /* by us: close_notify is in `records` or was sent */
+    struct http_slice client; /* the name in its certificate, in `name` */
+    char name[TLS_NAME_MAX];
+};
+
+/* A socket's side of the protocol. NULL when OpenSSL does not give one. */
+struct tls_stream *tls_stream_new(struct tls *tls);
+void tls_stream_free(struct tls_stream *t); /* NULL is fine */
+
+/* Data is borrowed until tls_stream_read() has said that there is nothing more. */
+void tls_stream_feed(struct tls_stream *t, const char *data, size_t len);
+
+/* Goes on with the handshake, and then reads. Returns how many bytes there are, 0 when more has to
+ * come, TLS_READ_END when the peer has ended its side, TLS_READ_FAILED when there is no going on.
+ */
+enum { TLS_READ_END = -1, TLS_READ_FAILED = -2 };
+ssize_t tls_stream_read(struct tls_stream *t, char *out, size_t size);
+
+/* Adds `text` to the records, unless nobody is there who could read it. */
+void tls_stream_write(struct tls_stream *t, const char *text, size_t len);
+void tls_stream_end(struct tls_stream *t); /* the same with close_notify, once */
+
+bool tls_stream_is_partial(const struct tls_stream *t); /* in the middle of a record */
+size_t tls_stream_memory(const struct tls_stream *t);   /* roughly */
+
+/* In tls.c: for a connection that is new. */
+SSL *tls_session(struct tls *tls);
+
+#endif
