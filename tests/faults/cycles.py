@@ -33,6 +33,36 @@ class Filler(threading.Thread):
         self.client.close()
 
 
+class Drain(threading.Thread):
+    """Drains beside the test, which may wait for what the server says meanwhile."""
+
+    def __init__(self, cycles):
+        super().__init__()
+        self.cycles, self.log = cycles, cycles.server.log
+        self.over, self.error = False, None
+        self.start()
+
+    def run(self):
+        try:
+            self.cycles.drain()
+        except BaseException as error:
+            self.error = error
+        with self.log.changed:
+            self.over = True
+            self.log.changed.notify_all()
+
+    def says(self, pattern):
+        """Whether the server says it before all is drained."""
+        with self.log.changed:
+            assert self.log.changed.wait_for(lambda: self.over or self.log.find(pattern), DEADLINE)
+            return not self.over
+
+    def end(self):
+        self.join()
+        if self.error:
+            raise self.error
+
+
 class Cycles:
     """Of one server on one disk. What must not be refused is asked by one client."""
 
@@ -45,6 +75,7 @@ class Cycles:
         self.client = self.experiment.client()
         self.held = []  # deliveries that are leased to us
         self.count = 0
+        self.acked = 0
         self.kills = 0
 
     def killed_during(self, call):
@@ -65,8 +96,11 @@ class Cycles:
     # Calls. Everything that is not an enqueue has to be done.
 
     def told(self, what):
-        return f"{what} on a disk with {self.free()} bytes free, after {self.experiment.tried} " \
-            f"cycles, seed {self.experiment.seed}:\n{self.server.log}"
+        free = self.free()
+        self.server.log.reader.join(1)  # if it ends, it has more to say
+        return f"{what} on a disk with {free} bytes free, after {self.experiment.tried} " \
+            f"cycles, seed {self.experiment.seed}, exit status {self.server.process.poll()}:\n" \
+            f"{self.server.log}"
 
     def insist(self, done):
         assert done.outcome == OK, self.told(done)
@@ -147,6 +181,7 @@ class Cycles:
             else:
                 for done in self.client.ack_all("q", some):
                     self.insist(done)
+                self.acked += len(some)
         raise AssertionError(self.told("never empty"))
 
     def await_room(self, moment=None):

@@ -8,6 +8,7 @@
  *
  * Memtables are flushed by the thread that writes, which syncs the log first: tables are never
  * ahead of what the log has on disk, and the two families do not drift apart in a crash. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/plant.h"
 #include "engine/local/frame.h"
@@ -183,6 +184,9 @@ static bool flush_is_retried(const struct store *s, const char *message, int *tu
 {
     if (!out_of_space(s, message))
         return false;
+    if (*turn == 0)
+        log_warn("the disk is full; the tables wait for room", "dir=\"%s\" wait_ms=%d", s->dir,
+                 RETRY_MAX_MS);
     const struct timespec pause = {.tv_nsec = RETRY_PAUSE_MS * 1000000L};
     nanosleep(&pause, NULL);
     return ++*turn * RETRY_PAUSE_MS <= RETRY_MAX_MS;
@@ -398,6 +402,7 @@ enum status store_recover(struct store *s, bool direct, struct buf *error)
                                   .segment_bytes = s->segment_bytes,
                                   .direct = direct,
                                   .secret = s->secret,
+                                  .full_wait_ms = RETRY_MAX_MS,
                                   .old = s->format == 2};
     enum status status = wal_open(&options, &s->wal, error);
     if (!status && s->format >= 2 && wal_empty(s->wal)) {

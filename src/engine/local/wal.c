@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* O_DIRECT */
 #include "engine/local/wal.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/local/wal_impl.h"
@@ -11,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES (1024 * 1024)
-#define ZEROS_BYTES  (1024 * 1024)
-#define SPARES_MAX   16 /* segments that hold nothing that is needed; more are removed */
+#define BUFFER_BYTES  (1024 * 1024)
+#define ZEROS_BYTES   (1024 * 1024)
+#define FULL_PAUSE_MS 50
+#define SPARES_MAX    16 /* segments that hold nothing that is needed; more are removed */
 
 enum status wal_refuse(struct buf *error, const char *what, const char *path)
 {
@@ -171,6 +174,7 @@ static struct wal *wal_new(const struct wal_options *o)
     w->dir_fd = -1;
     w->segment_bytes = o->segment_bytes;
     w->direct = o->direct;
+    w->full_wait_ms = o->full_wait_ms;
     w->old = o->old;
     w->damage = o->damage;
     w->damage_ctx = o->damage_ctx;
@@ -344,7 +348,7 @@ static bool take_spare(struct wal *w)
     return s != NULL;
 }
 
-static enum status take_segment(struct wal *w, struct buf *error)
+static enum status take_or_create(struct wal *w, struct buf *error)
 {
     if (take_spare(w))
         return STATUS_OK;
@@ -355,6 +359,25 @@ static enum status take_segment(struct wal *w, struct buf *error)
         taken = take_spare(w);
     pthread_mutex_unlock(&w->creating);
     assert(status || taken);
+    return status;
+}
+
+/* A disk that others have filled to its end may have room again soon, and nothing was written yet
+ * that could be half there: so the writer waits. A start does not: it has nothing to lose. */
+static enum status take_segment(struct wal *w, struct buf *error)
+{
+    const struct timespec pause = {.tv_nsec = FULL_PAUSE_MS * 1000000L};
+    int64_t wait_ms = w->current ? w->full_wait_ms : 0;
+    enum status status = take_or_create(w, error);
+    if (status == STATUS_STORAGE_FULL && wait_ms > 0)
+        log_warn("the disk is full; the log waits for room", "dir=\"%s\" wait_ms=%lld", w->dir,
+                 (long long)wait_ms);
+    while (status == STATUS_STORAGE_FULL && wait_ms > 0) {
+        nanosleep(&pause, NULL);
+        wait_ms -= FULL_PAUSE_MS;
+        buf_clear(error);
+        status = take_or_create(w, error);
+    }
     return status;
 }
 

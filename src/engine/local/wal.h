@@ -44,6 +44,7 @@ struct wal_options {
     uint64_t segment_bytes; /* of new segments; a multiple of WAL_BLOCK, two at least */
     bool direct;            /* past the page cache, where the file system can: for synced writes */
     const uint8_t *secret;  /* SECRET_BYTES of it */
+    int64_t full_wait_ms;   /* how long a started log waits for room when the disk is full */
     bool old; /* what is there has frames of format 1. Those of format 2 that are there all the same
                  were begun by a start that died before it could say so, and hold nothing. */
     /* Not NULL: only to look at it. Nothing is written, not even made durable, damage is told and

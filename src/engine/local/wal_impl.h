@@ -31,6 +31,7 @@ struct wal {
     int dir_fd;
     uint64_t segment_bytes;
     bool direct;
+    int64_t full_wait_ms;
     bool old; /* as found */
     struct frame_key key;
     wal_damage *damage; /* not NULL: only to look at it */
