@@ -101,7 +101,6 @@ def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
             for _ in range(cycles.random.randrange(200)):
                 cycles.put(30_000)
         disk.fill(leave=0)
-        cycles.use_every_verb()
         drain = Drain(cycles)
         if drain.says("wait.* for room"):
             enough = cycles.acked >= ACKED_ON_A_FULL_DISK
