@@ -65,6 +65,7 @@
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
 #define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_HANDSHAKES_MAX  4                  /* steps of TLS handshakes in one turn */
+#define HTTP_HANDSHAKES_US   5000               /* and none begins after so long */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
 #define HTTP_BUFFERS_MAX     (512 * 1024 * 1024) /* default; a setting */
 #define HTTP_BUFFERS_MIN     (128 * 1024 * 1024) /* room for the largest body, and some */

@@ -162,6 +162,8 @@ struct http_server {
     uint64_t turn; /* of the loop */
     unsigned turn_accepts;
     unsigned turn_handshakes;
+    uint64_t turn_handshakes_us;                              /* when the first of them began */
+    const struct account *turn_greeters[HTTP_HANDSHAKES_MAX]; /* whose they were */
     unsigned greetings_waiting; /* connections whose handshake waits for a later turn */
 
     bool draining;

@@ -162,6 +162,7 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
     assert(s->limits.accepts_max > 0);
     assert(s->limits.handshakes_max > 0);
+    assert(s->limits.handshakes_max <= HTTP_HANDSHAKES_MAX);
     assert(s->limits.pipeline_max > 0);
     assert(s->limits.body_rate > 0);
     TAILQ_INIT(&s->listeners);
