@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/local/batch.h"
+#include "engine/local/ending.h"
 #include "engine/local/frame.h"
 #include "engine/local/manifest.h"
 #include "engine/local/table.h"
@@ -498,6 +499,15 @@ static void look_at_end(struct remains *r, const struct wal *w)
     }
 }
 
+static void look_for_more(struct remains *r, const struct wal *w)
+{
+    uint64_t ending;
+    struct buf line = {0};
+    if (!ending_read(r->dir, &ending, &line) || !ending_reached(r->dir, ending, wal_end(w), &line))
+        on_damage(r, buf_cstr(&line));
+    buf_fini(&line);
+}
+
 static void sort_changes(struct remains *r)
 {
     for (int f = 0; f < FAMILIES; f++) {
@@ -561,6 +571,7 @@ static void read_log(struct remains *r, const uint8_t *secret)
     } else if (w) {
         r->gap = wal_gap(w);
         look_at_end(r, w);
+        look_for_more(r, w);
         if (wal_replay(w, on_record, r, &error) != STATUS_OK)
             on_damage(r, buf_cstr(&error));
     }

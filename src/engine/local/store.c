@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "engine/local/ending.h"
 #include "engine/local/store_impl.h"
 
 #include <assert.h>
@@ -317,7 +318,10 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
 
 void store_close(struct store *s)
 {
+    bool served = s->keeper.running;
     store_keeper_stop(s);
+    if (served) /* if it cannot be written, the one before is still true */
+        (void)ending_write(s->dir, wal_synced(s->wal));
     wal_close(s->wal);
     for (int i = 0; i < 2; i++) {
         if (s->families[i])

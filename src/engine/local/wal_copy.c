@@ -184,7 +184,7 @@ enum status wal_copy(struct wal *w, const char *to, wal_copy_step *step, void *c
                      struct buf *error)
 {
     struct copying c = {.w = w, .to = to, .step = step, .ctx = ctx, .error = error};
-    c.last = atomic_load_explicit(&w->written, memory_order_acquire);
+    c.last = wal_written(w);
     if (PLANTED(BACKUP_EARLY))
         c.last -= c.last > w->floor_held + 50 ? 50 : 0;
     find_sources(&c);
