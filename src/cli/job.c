@@ -89,9 +89,18 @@ static void env_message(struct child_env *env, const char *queue, const struct c
         {"TRIAGE_ENQUEUED_AT", "enqueued_at"},
     };
     child_env_init(env);
-    child_env_set(env, "TRIAGE_SERVER", cli->server, strlen(cli->server));
-    if (cli->cacert)
-        child_env_set(env, "TRIAGE_CACERT", cli->cacert, strlen(cli->cacert));
+    const struct {
+        const char *name, *value;
+    } given[] = {
+        {"TRIAGE_SERVER", cli->server},
+        {"TRIAGE_CACERT", cli->cacert},
+        {"TRIAGE_CERT", cli->cert},
+        {"TRIAGE_KEY", cli->key},
+    };
+    for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++) {
+        if (given[i].value)
+            child_env_set(env, given[i].name, given[i].value, strlen(given[i].value));
+    }
     child_env_set(env, "TRIAGE_QUEUE", queue, strlen(queue));
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         env_token(env, facts[i].name, json_get(doc, message, facts[i].member));
