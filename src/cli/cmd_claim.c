@@ -91,7 +91,7 @@ static void put_receipts(struct buf *json, const struct json_doc *doc, uint32_t 
     buf_puts(json, "]}");
 }
 
-static int ack_results(const struct call *c)
+static int ack_results(const struct client *c)
 {
     int status = CLI_DONE;
     uint32_t at = json_array(&c->doc, 0, "results");
@@ -116,28 +116,28 @@ static int ack_all(const struct cli *cli, const char *queue, const struct json_d
         cli_complain("nothing acked, the output cannot be written: %s", strerror(errno));
         return CLI_REFUSED;
     }
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s/messages/ack", queue);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, "/v1/queues/%s/messages/ack", queue);
     put_receipts(&c.body, doc, messages);
-    int status = call_run(&c, "POST", TYPE_JSON);
+    int status = client_run(&c, "POST", TYPE_JSON);
     if (status == CLI_DONE && c.is_json)
         status = ack_results(&c);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
 static int claim(const struct claim_options *o, const char *queue, const struct cli *cli)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/messages/claim", queue);
+    client_path(&c, "/v1/queues/%s/messages/claim", queue);
     claim_body(o, &c.body);
     c.wait_seconds = o->wait_ms == ARG_UNSET ? 0 : (long)(o->wait_ms / 1000);
-    int status = call_run(&c, "POST", TYPE_JSON);
+    int status = client_run(&c, "POST", TYPE_JSON);
     uint32_t at = status == CLI_DONE && c.is_json ? json_array(&c.doc, 0, "messages") : 0;
     if (status == CLI_DONE && cli->json)
         out_document(&c.answer);
@@ -152,7 +152,7 @@ static int claim(const struct claim_options *o, const char *queue, const struct 
             status = ack_all(cli, queue, &c.doc, at);
         }
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

@@ -9,24 +9,24 @@
 #include <unistd.h>
 
 /* How the payload was given, which the new one keeps. */
-enum kind { KIND_TEXT, KIND_JSON, KIND_BYTES };
+enum edit_kind { KIND_TEXT, KIND_JSON, KIND_BYTES };
 
 struct edit {
     const struct cli *cli;
     char **target; /* QUEUE and ID */
     const char *file, *priority;
-    enum kind kind;
+    enum edit_kind kind;
     struct buf before, after;
     char path[EDITOR_PATH_MAX]; /* what was edited by hand; empty: nothing was */
 };
 
 static int fetch(struct edit *e)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, e->cli);
-    call_path(&c, "/v1/queues/%s/dead/%s", e->target[0], e->target[1]);
-    int status = call_run(&c, "GET", NULL);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, e->cli);
+    client_path(&c, "/v1/queues/%s/dead/%s", e->target[0], e->target[1]);
+    int status = client_run(&c, "GET", NULL);
     if (status == CLI_DONE && c.is_json) {
         const struct json_token *payload = json_get(&c.doc, 0, "payload");
         e->kind = payload == NULL                ? KIND_BYTES
@@ -34,7 +34,7 @@ static int fetch(struct edit *e)
                                                  : KIND_JSON;
         payload_get(&c.doc, 0, &e->before);
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
@@ -71,17 +71,17 @@ static bool put_body(struct buf *json, const struct edit *e)
 
 static int send_back(struct edit *e)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, e->cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, e->cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/dead/%s/redrive", e->target[0], e->target[1]);
-    int status = put_body(&c.body, e) ? call_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
+    client_path(&c, "/v1/queues/%s/dead/%s/redrive", e->target[0], e->target[1]);
+    int status = put_body(&c.body, e) ? client_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && e->cli->json)
         out_document(&c.answer);
     else if (status == CLI_DONE)
         out_member(&c, "message_id");
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

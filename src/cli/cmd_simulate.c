@@ -17,37 +17,37 @@
 
 /* Cells */
 
-static void cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void cell(struct grid *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void cell(struct table *t, const char *fmt, ...)
+static void cell(struct grid *t, const char *fmt, ...)
 {
     char text[128];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    table_cstr(t, text);
+    grid_cstr(t, text);
 }
 
-static void cell_count(struct table *t, uint64_t count)
+static void cell_count(struct grid *t, uint64_t count)
 {
     cell(t, "%" PRIu64, count);
 }
 
 /* A wait; "-" when there is none. */
-static void cell_ms(struct table *t, const char *before, bool any, int64_t ms)
+static void cell_ms(struct grid *t, const char *before, bool any, int64_t ms)
 {
     char text[HUMAN_DURATION_MAX];
     if (any)
         cell(t, "%s%s", before, human_duration(ms, text));
     else
-        table_cstr(t, "-");
+        grid_cstr(t, "-");
 }
 
-static void cells(struct table *t, const char *const *names)
+static void cells(struct grid *t, const char *const *names)
 {
     for (; *names; names++)
-        table_cstr(t, *names);
+        grid_cstr(t, *names);
 }
 
 /* For people */
@@ -56,13 +56,13 @@ static void print_seen(const struct simulation *sim)
 {
     static const char *const head[] = {"level", "arrived", "done", "waiting", "share", "p50",
                                        "p99",   "longest", "aged", "late",    NULL};
-    struct table t;
-    table_init(&t, sizeof(head) / sizeof(head[0]) - 1);
+    struct grid t;
+    grid_init(&t, sizeof(head) / sizeof(head[0]) - 1);
     cells(&t, head);
     for (int rank = 0; rank < sim->level_count; rank++) {
         const struct simulation_level *level = &sim->levels[rank];
         bool any = level->claimed > 0;
-        table_cstr(&t, level->name);
+        grid_cstr(&t, level->name);
         cell_count(&t, level->arrived);
         cell_count(&t, level->done);
         cell_count(&t, level->waiting);
@@ -74,14 +74,14 @@ static void print_seen(const struct simulation *sim)
         cell_count(&t, level->aged);
         cell_count(&t, level->late);
     }
-    table_print(&t);
+    grid_print(&t);
 }
 
-static void cell_next(struct table *t, const struct level_bound *b)
+static void cell_next(struct grid *t, const struct level_bound *b)
 {
     char text[HUMAN_DURATION_MAX];
     if (b->next_claims == BOUND_NONE)
-        table_cstr(t, "no bound");
+        grid_cstr(t, "no bound");
     else if (b->next_ms == BOUND_NONE)
         cell(t, "%" PRId64 " claim%s", b->next_claims, b->next_claims == 1 ? "" : "s");
     else
@@ -89,12 +89,12 @@ static void cell_next(struct table *t, const struct level_bound *b)
              human_duration(b->next_ms, text));
 }
 
-static void cell_ages(struct table *t, const struct queue_config *queue, int rank,
+static void cell_ages(struct grid *t, const struct queue_config *queue, int rank,
                       const struct level_bound *b)
 {
     char text[HUMAN_DURATION_MAX];
     if (b->ages_to == rank)
-        table_cstr(t, "-");
+        grid_cstr(t, "-");
     else
         cell(t, "%.40s after %s", queue->levels[b->ages_to].name, human_duration(b->ages_ms, text));
 }
@@ -105,25 +105,25 @@ static void print_bounds(const struct workload *w, const struct simulation *sim)
                                        "most ahead", "wait below", "ages to", "max wait",
                                        NULL};
     const struct bounds *b = &sim->bounds;
-    struct table t;
+    struct grid t;
     printf("\nWhat the policy promises%s: ", w->change_count ? " after the last change" : "");
     if (b->cycle > 0)
         printf("cycles of %" PRIu64 " claims", b->cycle);
     else
         printf("strict order");
     printf("; at least %.1f claims a second while any may be claimed\n", b->claims_per_second);
-    table_init(&t, sizeof(head) / sizeof(head[0]) - 1);
+    grid_init(&t, sizeof(head) / sizeof(head[0]) - 1);
     cells(&t, head);
     for (int rank = 0; rank < sim->queue.level_count; rank++) {
         const struct level_bound *level = &b->levels[rank];
         int64_t max_wait_ms = sim->queue.levels[rank].max_wait_ms;
-        table_cstr(&t, sim->queue.levels[rank].name);
+        grid_cstr(&t, sim->queue.levels[rank].name);
         if (b->cycle > 0)
             cell_count(&t, level->quota);
         else
-            table_cstr(&t, "-");
+            grid_cstr(&t, "-");
         if (level->share == BOUND_NONE)
-            table_cstr(&t, "-");
+            grid_cstr(&t, "-");
         else
             cell(&t, "%.1f %%", 100 * level->share);
         cell_next(&t, level);
@@ -132,7 +132,7 @@ static void print_bounds(const struct workload *w, const struct simulation *sim)
         cell_ages(&t, &sim->queue, rank, level);
         cell_ms(&t, "", max_wait_ms > 0, max_wait_ms);
     }
-    table_print(&t);
+    grid_print(&t);
 }
 
 static void print_summary(const struct workload *w, const struct simulation *sim)

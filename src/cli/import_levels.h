@@ -41,6 +41,6 @@ void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,
                                const struct json_doc *now);
 
 /* Those that are called otherwise in the queue, as parameters of the import. */
-void import_levels_query(const struct import_levels *l, struct call *c);
+void import_levels_query(const struct import_levels *l, struct client *c);
 
 #endif

@@ -12,9 +12,9 @@
 #define COLUMN_MAX  48  /* of a column with others behind it, in characters */
 #define COLUMNS_MAX 16
 
-void table_init(struct table *t, size_t columns)
+void grid_init(struct grid *t, size_t columns)
 {
-    *t = (struct table){.columns = columns};
+    *t = (struct grid){.columns = columns};
 }
 
 static bool is_continuation(char c)
@@ -78,7 +78,7 @@ bool out_text(FILE *to, const char *s, size_t len)
     return written;
 }
 
-static void table_cell(struct table *t, const char *s, size_t len)
+static void grid_cell(struct grid *t, const char *s, size_t len)
 {
     bool cut = len > CELL_MAX;
     if (cut)
@@ -91,20 +91,20 @@ static void table_cell(struct table *t, const char *s, size_t len)
     t->cell_count++;
 }
 
-void table_cstr(struct table *t, const char *s)
+void grid_cstr(struct grid *t, const char *s)
 {
-    table_cell(t, s, strlen(s));
+    grid_cell(t, s, strlen(s));
 }
 
 /* NULL and null give "-". */
-static void table_value(struct table *t, const struct json_token *value)
+static void grid_value(struct grid *t, const struct json_token *value)
 {
     if (value == NULL || value->type == JSON_NULL)
-        table_cstr(t, "-");
+        grid_cstr(t, "-");
     else if (value->type == JSON_STRING)
-        table_cell(t, value->str, value->len);
+        grid_cell(t, value->str, value->len);
     else
-        table_cell(t, value->raw, value->raw_len);
+        grid_cell(t, value->raw, value->raw_len);
 }
 
 /* Characters, which is close enough to columns. */
@@ -116,7 +116,7 @@ static size_t width_of(const char *s)
     return width;
 }
 
-void table_print(struct table *t)
+void grid_print(struct grid *t)
 {
     assert(t->cell_count % t->columns == 0);
     size_t *widths = mem_zalloc(t->columns * sizeof(*widths));
@@ -178,17 +178,17 @@ void out_level(struct buf *out, const struct json_token *number, const struct js
     buf_fini(&digits);
 }
 
-static void table_level(struct table *t, const struct json_doc *doc, uint32_t object,
-                        const struct level_pair *pair)
+static void grid_level(struct grid *t, const struct json_doc *doc, uint32_t object,
+                       const struct level_pair *pair)
 {
     struct buf shown = {0};
     out_level(&shown, json_get(doc, object, pair->number), json_get(doc, object, pair->name));
-    table_cell(t, shown.data, shown.len);
+    grid_cell(t, shown.data, shown.len);
     buf_fini(&shown);
 }
 
 /* A configuration names its default level by number: its name stands in the list of levels. */
-static bool put_default_level(struct table *t, const struct json_doc *doc,
+static bool put_default_level(struct grid *t, const struct json_doc *doc,
                               const struct json_token *wanted)
 {
     uint32_t array = json_array(doc, 0, "levels");
@@ -198,7 +198,7 @@ static bool put_default_level(struct table *t, const struct json_doc *doc,
             number->raw_len != wanted->raw_len ||
             memcmp(number->raw, wanted->raw, number->raw_len) != 0)
             continue;
-        table_level(t, doc, i, &level_pairs[1]);
+        grid_level(t, doc, i, &level_pairs[1]);
         return true;
     }
     return false;
@@ -206,7 +206,7 @@ static bool put_default_level(struct table *t, const struct json_doc *doc,
 
 /* Members */
 
-static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name);
+static void put_members(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name);
 
 static bool is_rows(const struct json_doc *doc, uint32_t at)
 {
@@ -215,15 +215,15 @@ static bool is_rows(const struct json_doc *doc, uint32_t at)
     return first && doc->tokens[first].type == JSON_OBJECT;
 }
 
-static void put_array(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_array(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
-        table_cell(t, name->data, name->len);
-        table_value(t, &doc->tokens[i]);
+        grid_cell(t, name->data, name->len);
+        grid_value(t, &doc->tokens[i]);
     }
 }
 
-static void put_member(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_member(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     const struct json_token *value = &doc->tokens[at];
     size_t before = name->len;
@@ -235,9 +235,9 @@ static void put_member(struct table *t, const struct json_doc *doc, uint32_t at,
     } else if (value->type == JSON_ARRAY && value->count > 0) {
         put_array(t, doc, at, name);
     } else {
-        table_cell(t, name->data, name->len);
+        grid_cell(t, name->data, name->len);
         if (!json_key_is(value, "default_priority") || !put_default_level(t, doc, value))
-            table_value(t, value);
+            grid_value(t, value);
     }
     name->len = before;
 }
@@ -250,7 +250,7 @@ static bool is_elsewhere(const struct json_doc *doc, uint32_t object, uint32_t a
            (json_key_is(t, "depth_by_priority") && json_get(doc, object, "levels") != NULL);
 }
 
-static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_members(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
         const struct json_token *member = &doc->tokens[i];
@@ -264,8 +264,8 @@ static void put_members(struct table *t, const struct json_doc *doc, uint32_t at
         }
         size_t before = name->len;
         buf_printf(name, "%s%s", before > 0 ? "." : "", pair->name);
-        table_cell(t, name->data, name->len);
-        table_level(t, doc, at, pair);
+        grid_cell(t, name->data, name->len);
+        grid_level(t, doc, at, pair);
         name->len = before;
     }
 }
@@ -289,13 +289,13 @@ static const struct level_pair *pair_named(const char *name)
     return NULL;
 }
 
-static void put_cell(struct table *t, const struct json_doc *doc, uint32_t row, const char *column)
+static void put_cell(struct grid *t, const struct json_doc *doc, uint32_t row, const char *column)
 {
     const struct level_pair *pair = pair_named(column);
     if (pair != NULL && json_get(doc, row, pair->number) != NULL)
-        table_level(t, doc, row, pair);
+        grid_level(t, doc, row, pair);
     else
-        table_value(t, json_get(doc, row, column));
+        grid_value(t, json_get(doc, row, column));
 }
 
 void out_list(const struct json_doc *doc, uint32_t array, const char *const *columns)
@@ -307,14 +307,14 @@ void out_list(const struct json_doc *doc, uint32_t array, const char *const *col
             shown[count++] = *columns;
     if (count == 0)
         return;
-    struct table t;
-    table_init(&t, count);
+    struct grid t;
+    grid_init(&t, count);
     for (size_t i = 0; i < count; i++)
-        table_cstr(&t, shown[i]);
+        grid_cstr(&t, shown[i]);
     for (uint32_t row = json_first(doc, array); row; row = json_next(doc, array, row))
         for (size_t i = 0; i < count; i++)
             put_cell(&t, doc, row, shown[i]);
-    table_print(&t);
+    grid_print(&t);
 }
 
 /* The columns are what the first row has, but for the numbers of levels, which stand with their
@@ -344,14 +344,14 @@ static void out_rows(const struct json_doc *doc, uint32_t array)
 
 /* One line per member, aligned; nested objects as dotted names: retry.backoff  exponential. A level
  * is one line with its name and its number. Arrays of objects follow as tables of their own. A
- * payload is left out: see message_show(). */
+ * payload is left out: see show_message(). */
 static void out_members(const struct json_doc *doc, uint32_t object)
 {
-    struct table t;
+    struct grid t;
     struct buf name = {0};
-    table_init(&t, 2);
+    grid_init(&t, 2);
     put_members(&t, doc, object, &name);
-    table_print(&t);
+    grid_print(&t);
     buf_fini(&name);
     for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i))
         if (is_rows(doc, i))
@@ -369,14 +369,14 @@ void out_document(const struct buf *document)
     putchar('\n');
 }
 
-void out_member(const struct call *c, const char *name)
+void out_member(const struct client *c, const char *name)
 {
     const struct json_token *t = c->is_json ? json_get(&c->doc, 0, name) : NULL;
     if (t != NULL && t->type == JSON_STRING)
         printf("%.*s\n", (int)t->len, t->str);
 }
 
-void out_answer(const struct call *c, const struct cli *cli)
+void out_answer(const struct client *c, const struct cli *cli)
 {
     if (cli->json)
         out_document(&c->answer);

@@ -8,18 +8,18 @@
 
 #include <stdio.h>
 
-struct call;
+struct client;
 struct cli;
 
-struct table {
+struct grid {
     struct buf cells; /* every cell followed by a NUL */
     size_t columns;
     size_t cell_count;
 };
 
-void table_init(struct table *t, size_t columns);
-void table_cstr(struct table *t, const char *s);
-void table_print(struct table *t); /* and frees */
+void grid_init(struct grid *t, size_t columns);
+void grid_cstr(struct grid *t, const char *s);
+void grid_print(struct grid *t); /* and frees */
 
 /* A table of the named members of each object of an array; columns nobody has are left out. The
  * column of a level's name has its number too. */
@@ -35,10 +35,10 @@ void out_level(struct buf *out, const struct json_token *number, const struct js
 void out_escape(struct buf *out, const char *s, size_t len, bool one_line);
 
 /* A call's answer: as it came with --json, else its members, a line each. */
-void out_answer(const struct call *c, const struct cli *cli);
+void out_answer(const struct client *c, const struct cli *cli);
 
 /* One member of the answer, on a line; nothing when it is no text. */
-void out_member(const struct call *c, const char *name);
+void out_member(const struct client *c, const char *name);
 
 /* The document on a line of its own. Nothing for an empty one. */
 void out_document(const struct buf *document);

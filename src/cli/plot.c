@@ -33,7 +33,7 @@ static const int64_t steps[] = {1,          2,          5,         10,        20
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-struct frame {
+struct plot_frame {
     struct buf *svg;
     const struct workload *workload;
     const struct simulation *sim;
@@ -43,17 +43,17 @@ struct frame {
     double top;
 };
 
-static bool drawn(const struct frame *f, int rank)
+static bool drawn(const struct plot_frame *f, int rank)
 {
     return f->sim->levels[rank].arrived > 0;
 }
 
-static double x_of(const struct frame *f, double ms)
+static double x_of(const struct plot_frame *f, double ms)
 {
     return LEFT + ms / (double)f->duration_ms * (RIGHT - LEFT);
 }
 
-static double y_of(const struct frame *f, double ms)
+static double y_of(const struct plot_frame *f, double ms)
 {
     double at = ms < f->low_ms ? f->low_ms : ms > f->high_ms ? f->high_ms : ms;
     double share = f->log ? log(at / f->low_ms) / log(f->high_ms / f->low_ms)
@@ -86,7 +86,7 @@ static void widen(double *low, double *high, int64_t ms)
     *high = value > *high ? value : *high;
 }
 
-static void scale(struct frame *f)
+static void scale(struct plot_frame *f)
 {
     double low = INFINITY, high = 0;
     for (int rank = 0; rank < f->sim->level_count; rank++) {
@@ -123,7 +123,7 @@ static int64_t step_for(double span_ms)
     return steps[COUNT(steps) - 1];
 }
 
-static void mark_y(struct frame *f, int64_t ms)
+static void mark_y(struct plot_frame *f, int64_t ms)
 {
     char text[HUMAN_DURATION_MAX];
     double y = y_of(f, (double)ms);
@@ -133,7 +133,7 @@ static void mark_y(struct frame *f, int64_t ms)
                y + 4, at_most, ms == 0 ? "0" : human_duration(ms, text));
 }
 
-static void mark_x(struct frame *f, int64_t ms)
+static void mark_x(struct plot_frame *f, int64_t ms)
 {
     char text[HUMAN_DURATION_MAX];
     double x = x_of(f, (double)ms);
@@ -142,7 +142,7 @@ static void mark_x(struct frame *f, int64_t ms)
                BOTTOM + 20, ms == 0 ? "0" : human_duration(ms, text));
 }
 
-static void put_axes(struct frame *f)
+static void put_axes(struct plot_frame *f)
 {
     int64_t step = step_for(f->high_ms - f->low_ms);
     if (f->log) {
@@ -163,7 +163,7 @@ static void put_axes(struct frame *f)
 
 /* Levels */
 
-static double point_x(const struct frame *f, int i)
+static double point_x(const struct plot_frame *f, int i)
 {
     return x_of(f, ((double)i + 0.5) * (double)f->duration_ms / SIMULATION_POINTS);
 }
@@ -181,7 +181,7 @@ static int64_t longest_of(const struct simulation_point *p)
 typedef int64_t point_value(const struct simulation_point *p);
 
 /* A line through the points that have a value; it breaks where one has none. */
-static void put_line(struct frame *f, const struct simulation_level *level, point_value *value,
+static void put_line(struct plot_frame *f, const struct simulation_level *level, point_value *value,
                      const char *style)
 {
     int run = 0;
@@ -199,7 +199,7 @@ static void put_line(struct frame *f, const struct simulation_level *level, poin
 }
 
 /* What lies between the two lines, as far as both are there. */
-static void put_band(struct frame *f, const struct simulation_level *level)
+static void put_band(struct plot_frame *f, const struct simulation_level *level)
 {
     buf_lit(f->svg, "<path class=\"b\" d=\"");
     for (int from = 0, to; from < SIMULATION_POINTS; from = to + 1) {
@@ -217,7 +217,7 @@ static void put_band(struct frame *f, const struct simulation_level *level)
     buf_lit(f->svg, "\"/>\n");
 }
 
-static void put_level(struct frame *f, int rank)
+static void put_level(struct plot_frame *f, int rank)
 {
     const struct simulation_level *level = &f->sim->levels[rank];
     int64_t promise_ms = f->workload->queue.levels[rank].max_wait_ms;
@@ -243,7 +243,7 @@ static double name_width(const char *name)
 }
 
 /* As many rows as the names need; the frame starts below them. */
-static void put_legend(struct frame *f)
+static void put_legend(struct plot_frame *f)
 {
     double x = LEFT, y = 78;
     for (int rank = 0; rank < f->sim->level_count; rank++) {
@@ -264,7 +264,7 @@ static void put_legend(struct frame *f)
     f->top = TOP + y - 78;
 }
 
-static void put_changes(struct frame *f)
+static void put_changes(struct plot_frame *f)
 {
     for (uint32_t i = 0; i < f->workload->change_count; i++) {
         double at_ms = (double)f->workload->changes[i].at_us / 1000;
@@ -277,7 +277,7 @@ static void put_changes(struct frame *f)
     }
 }
 
-static void put_head(struct frame *f, const char *title)
+static void put_head(struct plot_frame *f, const char *title)
 {
     buf_printf(f->svg,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
@@ -308,7 +308,7 @@ static void put_head(struct frame *f, const char *title)
 void plot_waits(struct buf *svg, const struct workload *w, const struct simulation *sim,
                 const char *title)
 {
-    struct frame f = {.svg = svg, .workload = w, .sim = sim};
+    struct plot_frame f = {.svg = svg, .workload = w, .sim = sim};
     f.duration_ms = w->duration_us / 1000 > 0 ? w->duration_us / 1000 : 1;
     scale(&f);
     put_head(&f, title);

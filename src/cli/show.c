@@ -1,4 +1,4 @@
-#include "cli/message.h"
+#include "cli/show.h"
 
 #include "cli/args.h"
 #include "cli/client.h"
@@ -41,14 +41,14 @@ static int print_bytes(const struct json_doc *doc, uint32_t message)
     return CLI_DONE;
 }
 
-int message_show(const struct cli *cli, const char *path, const struct operands *ops,
+int show_message(const struct cli *cli, const char *path, const struct operands *ops,
                  bool payload_only)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, path, ops->items[0], ops->items[1]);
-    int status = call_run(&c, "GET", NULL);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, path, ops->items[0], ops->items[1]);
+    int status = client_run(&c, "GET", NULL);
     if (status == CLI_DONE && payload_only && c.is_json) {
         status = print_bytes(&c.doc, 0);
     } else if (status == CLI_DONE) {
@@ -56,6 +56,6 @@ int message_show(const struct cli *cli, const char *path, const struct operands 
         if (c.is_json && !cli->json)
             print_payload(&c.doc, 0);
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }

@@ -5,15 +5,15 @@
  * A message is settled in exactly one way: acked after exit status 0, nacked
  * after any other end or a timeout, released when we were told to stop twice,
  * and left alone when its lease was lost. */
-#ifndef TRIAGE_CLI_WORKER_H
-#define TRIAGE_CLI_WORKER_H
+#ifndef TRIAGE_CLI_RUNNER_H
+#define TRIAGE_CLI_RUNNER_H
 
 #include "cli/cli.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct worker_options {
+struct runner_options {
     char **queues;
     size_t queue_count;
     bool listed; /* the first queue that has something, and not the most urgent message */
@@ -28,6 +28,6 @@ struct worker_options {
     const char *timeout_text; /* as the user wrote it */
 };
 
-int worker_run(const struct worker_options *options, const struct cli *cli); /* an exit status */
+int runner_run(const struct runner_options *options, const struct cli *cli); /* an exit status */
 
 #endif
