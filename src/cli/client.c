@@ -1,6 +1,6 @@
 #include "cli/client.h"
 
-#include "cli/words.h"
+#include "term/words.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -217,48 +217,6 @@ bool client_succeeded(const struct client *c)
     return c->http >= 200 && c->http < 300;
 }
 
-static const struct json_token *get_string(const struct json_doc *doc, uint32_t at, const char *key)
-{
-    const struct json_token *t = json_get(doc, at, key);
-    return t != NULL && t->type == JSON_STRING ? t : NULL;
-}
-
-/* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
-static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool has_options,
-                        struct buf *out)
-{
-    static const char urn[] = "urn:triage:";
-    int64_t status;
-    if (json_i64(json_get(doc, at, "status"), &status))
-        http = (long)status;
-    buf_printf(out, "%ld", http);
-    const struct json_token *type = get_string(doc, at, "type");
-    if (type != NULL) {
-        size_t skip = 0;
-        if (type->len > strlen(urn) && memcmp(type->str, urn, strlen(urn)) == 0)
-            skip = strlen(urn);
-        buf_putc(out, ' ');
-        buf_put(out, type->str + skip, type->len - skip);
-    }
-    const struct json_token *field = get_string(doc, at, "field");
-    const char *option = field && has_options ? words_option(field->str, field->len) : NULL;
-    static const char *const parts[] = {"title", "detail"};
-    for (size_t i = 0; i < 2; i++) {
-        const struct json_token *text = get_string(doc, at, parts[i]);
-        if (text == NULL || text->len == 0)
-            continue;
-        buf_puts(out, ": ");
-        words_put(out, text->str, text->len, option);
-    }
-    if (field != NULL)
-        words_put_place(out, field->str, field->len, option);
-}
-
-void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
-{
-    problem_put(doc, at, http, false, out);
-}
-
 bool client_is(const struct client *c, const char *problem_name)
 {
     char urn[80];
@@ -298,7 +256,7 @@ int client_complain(const struct client *c)
     }
     struct buf text = {0};
     if (c->is_json)
-        problem_put(&c->doc, 0, c->http, c->has_options, &text);
+        words_put_problem(&text, &c->doc, 0, c->http, c->has_options);
     else
         buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
                    c->server);

@@ -13,7 +13,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "cli/cli.h"
+#include "term/cli.h"
 
 #include <curl/curl.h>
 
@@ -68,9 +68,5 @@ void client_try(struct client *c, const char *method, const char *type); /* the 
 bool client_succeeded(const struct client *c); /* 2xx */
 bool client_is(const struct client *c, const char *problem_name);
 int client_complain(const struct client *c); /* of a failed call; returns the exit status */
-
-/* The problem document at a token, as in one result of a batch, in the words of the command line.
- */
-void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out);
 
 #endif

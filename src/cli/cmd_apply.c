@@ -3,13 +3,14 @@
  *
  * apply asks the server what each configuration would come to (a dry run of the PUT), shows what
  * differs from what is there, and only then changes anything. */
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/config_diff.h"
-#include "cli/out.h"
-#include "cli/payload.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -72,7 +73,7 @@ static int wish_add(struct apply *a, uint32_t object)
 
 static int apply_read(struct apply *a)
 {
-    if (!payload_read(strcmp(a->path, "-") == 0 ? NULL : a->path, &a->text))
+    if (!file_read(strcmp(a->path, "-") == 0 ? NULL : a->path, &a->text))
         return refuse_file(a, strerror(errno));
     if (!json_parse(&a->file, a->text.data, a->text.len, FILE_TOKENS_MAX))
         return refuse_file(a, a->file.error);
@@ -112,7 +113,7 @@ static void show(struct apply *a, const struct wish *w, const struct config_diff
     const char *what = w->is_new ? "new" : w->differs ? "changes" : "unchanged";
     if (!a->cli->json) {
         printf("%s: %s\n", w->name, what);
-        out_text(stdout, d->lines.data, d->lines.len);
+        text_write(stdout, d->lines.data, d->lines.len);
         return;
     }
     buf_puts(&a->report, a->report.len ? ",{\"name\":" : "{\"name\":");

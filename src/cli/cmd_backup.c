@@ -1,9 +1,10 @@
 /* backup: the server copies its data directory while it serves; here is shown how far it is. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/out.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/progress.h"
 
 #include <unistd.h>
 

@@ -1,10 +1,11 @@
 /* The verbs of dead: look at the dead letters of a queue, bring them back, drop them. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/list.h"
 #include "cli/out.h"
-#include "cli/payload.h"
 #include "cli/show.h"
+#include "term/args.h"
+#include "term/member.h"
 
 static int dead_list(int argc, char **argv, const struct cli *cli)
 {

@@ -1,9 +1,13 @@
 /* dead edit: a dead letter goes back with another payload. */
-#include "cli/args.h"
+#include "base/file.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/editor.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -42,7 +46,7 @@ static bool change(struct edit *e)
 {
     static const char *const suffixes[] = {".txt", ".json", ".bin"};
     if (e->file != NULL) {
-        bool read = payload_read(strcmp(e->file, "-") == 0 ? NULL : e->file, &e->after);
+        bool read = file_read(strcmp(e->file, "-") == 0 ? NULL : e->file, &e->after);
         if (!read)
             cli_complain("%s: %s", e->file, strerror(errno));
         return read;
@@ -78,7 +82,7 @@ static int send_back(struct edit *e)
     client_path(&c, "/v1/queues/%s/dead/%s/redrive", e->target[0], e->target[1]);
     int status = put_body(&c.body, e) ? client_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && e->cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE)
         out_member(&c, "message_id");
     client_fini(&c);

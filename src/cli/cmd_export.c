@@ -1,10 +1,11 @@
 /* export: a whole queue as NDJSON, its configuration and every message in it. */
-#include "cli/args.h"
 #include "cli/client.h"
-#include "cli/out.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
+#include "cli/commands.h"
 #include "cli/transfer.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/progress.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +29,7 @@ static int export_write(struct export *ex)
 {
     ex->bytes += (int64_t)ex->lines.len;
     progress_update(&ex->progress, ex->bytes, ex->messages);
-    bool ok = out_text(ex->to, ex->lines.data, ex->lines.len);
+    bool ok = text_write(ex->to, ex->lines.data, ex->lines.len);
     buf_clear(&ex->lines);
     if (ok)
         return CLI_DONE;

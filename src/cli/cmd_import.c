@@ -7,13 +7,14 @@
  */
 #include "base/limits.h"
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/import_levels.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
 #include "cli/transfer.h"
 #include "core/message.h"
+#include "term/args.h"
+#include "term/progress.h"
+#include "term/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -255,7 +256,7 @@ static void import_result(struct import_run *im, const struct json_doc *doc, uin
         return;
     }
     struct buf text = {0};
-    problem_print(doc, json_index(doc, error), im->call.http, &text);
+    words_put_problem(&text, doc, json_index(doc, error), im->call.http, false);
     import_fail(im, line, buf_cstr(&text));
     buf_fini(&text);
 }

@@ -1,11 +1,13 @@
 /* The commands about one message without its receipt: enqueue, show, cancel. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/compose.h"
 #include "cli/out.h"
-#include "cli/payload.h"
 #include "cli/show.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <stdlib.h>
 
@@ -41,7 +43,7 @@ static int enqueue(const struct enqueue_options *o, const struct operands *ops,
     if (enqueue_body(o, ops->count > 1 ? ops->items[1] : NULL, &c.body))
         status = client_run(&c, "POST", TYPE_JSON);
     if (status == CLI_DONE && cli->json) {
-        out_document(&c.answer);
+        text_document(&c.answer);
     } else if (status == CLI_DONE) {
         const struct json_token *twice = json_get(&c.doc, 0, "deduplicated");
         out_member(&c, "message_id");

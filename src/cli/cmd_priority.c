@@ -1,9 +1,10 @@
 /* The commands about the order of messages: escalate, position. */
-#include "cli/args.h"
 #include "cli/client.h"
-#include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/commands.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static int escalate(const struct escalate_options *o, const struct operands *ops
     buf_putc(&c.body, '}');
     int status = fine ? client_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE && many)
         print_counts(&c);
     client_fini(&c);

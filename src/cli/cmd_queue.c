@@ -2,12 +2,13 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/suggest.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/list.h"
-#include "cli/out.h"
 #include "cli/setting.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,7 +170,7 @@ static int queue_set(int argc, char **argv, const struct cli *cli)
     const char *method = setting_body(file, &ops, &c.body);
     status = method ? client_run(&c, method, TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE)
         printf("%s %s\n", c.http == 201 ? "created" : "changed", ops.items[0]);
     else if (method && client_is(&c, "unknown-priority"))

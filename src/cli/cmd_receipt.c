@@ -1,9 +1,12 @@
 /* The commands of whoever holds a receipt: ack, nack, release, extend; for one message or many. */
 #include "base/clock.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/out.h"
-#include "cli/payload.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
+#include "term/words.h"
 
 #include <stdio.h>
 
@@ -60,7 +63,7 @@ static int print_many(const struct client *c, const struct settling *s, char **p
             continue;
         }
         struct buf text = {0};
-        problem_print(&c->doc, json_index(&c->doc, error), c->http, &text);
+        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false);
         cli_complain("%s: %s", pairs[2 * n], buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;
@@ -96,7 +99,7 @@ static int settle(struct settling *s, const struct cli *cli, const char *queue, 
     bool many = count > 1;
     int status = many ? settle_many(&c, s, pairs, count) : settle_one(&c, s, pairs);
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     if (status == CLI_DONE && many)
         status = print_many(&c, s, pairs, cli->json);
     else if (status == CLI_DONE && !cli->json && s->shown)

@@ -2,15 +2,16 @@
 #include "base/clock.h"
 #include "base/cron.h"
 #include "base/zoneinfo.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/compose.h"
 #include "cli/list.h"
-#include "cli/out.h"
-#include "cli/payload.h"
 #include "cli/show.h"
 #include "cli/simple.h"
 #include "cli/transfer.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static void print_next(const struct json_doc *doc)
 static int put_done(struct client *c, const struct cli *cli, const char *name, int status)
 {
     if (status == CLI_DONE && cli->json) {
-        out_document(&c->answer);
+        text_document(&c->answer);
     } else if (status == CLI_DONE) {
         printf("%s %s\n", c->http == 201 ? "created" : "changed", name);
         print_next(&c->doc);

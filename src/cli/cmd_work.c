@@ -1,8 +1,9 @@
 /* work: a command for every message, settled by its exit status. The loop is in runner.c. */
 #include "base/clock.h"
 #include "base/limits.h"
-#include "cli/args.h"
+#include "cli/commands.h"
 #include "cli/runner.h"
+#include "term/args.h"
 
 #include <stdio.h>
 #include <stdlib.h>

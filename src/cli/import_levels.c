@@ -1,5 +1,7 @@
 #include "cli/import_levels.h"
 
+#include "term/cli.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -7,8 +7,8 @@
 
 #include "base/json.h"
 #include "base/limits.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "term/args.h"
 
 #define IMPORT_LEVELS_MAX 64 /* that one file may have */
 

@@ -1,8 +1,11 @@
 #include "cli/job.h"
 
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/cli.h"
+#include "term/member.h"
+#include "term/words.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -291,7 +294,7 @@ static void complain_refused(const struct job *job, const char *what, const char
 {
     struct buf text = {0};
     if (job->call.is_json)
-        problem_print(&job->call.doc, 0, job->call.http, &text);
+        words_put_problem(&text, &job->call.doc, 0, job->call.http, false);
     else
         buf_printf(&text, "%ld", job->call.http);
     cli_complain("%s: %s (%s); %s", job->id, what, buf_cstr(&text), then);

@@ -1,9 +1,10 @@
 #include "cli/list.h"
 
 #include "base/limits.h"
-#include "cli/args.h"
 #include "cli/client.h"
 #include "cli/out.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
         uint32_t array = find_array(&c.doc);
         uint32_t rows = array ? c.doc.tokens[array].count : 0;
         if (cli->json)
-            out_document(&c.answer);
+            text_document(&c.answer);
         else if (array)
             out_list(&c.doc, array, columns);
         next_page(&c, &after);

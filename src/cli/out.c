@@ -1,100 +1,12 @@
 #include "cli/out.h"
 
-#include "base/mem.h"
 #include "cli/client.h"
+#include "term/grid.h"
+#include "term/text.h"
 
-#include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#define CELL_MAX    400 /* bytes; the rest of a long value is for --json */
-#define COLUMN_MAX  48  /* of a column with others behind it, in characters */
 #define COLUMNS_MAX 16
-
-void grid_init(struct grid *t, size_t columns)
-{
-    *t = (struct grid){.columns = columns};
-}
-
-static bool is_continuation(char c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
-/* A character that changes what a terminal shows of the others: a control character, or one that
- * turns the direction of text around or ends its line. */
-struct hidden {
-    size_t len; /* in bytes; 0: it is none */
-    unsigned code;
-};
-
-/* U+0080 to U+009F are controls too: to many terminals U+009B is the same as escape and a bracket.
- * U+200E, U+200F, U+2028 to U+202E and U+2066 to U+2069 are marks of direction and line ends. */
-static struct hidden hidden_at(const char *s, size_t left)
-{
-    unsigned char a = (unsigned char)s[0], b = left > 1 ? (unsigned char)s[1] : 0,
-                  c = left > 2 ? (unsigned char)s[2] : 0;
-    if (a < 0x20 || a == 0x7f)
-        return (struct hidden){1, a};
-    if (a == 0xc2 && b >= 0x80 && b < 0xa0)
-        return (struct hidden){2, b};
-    bool turns =
-        a == 0xe2 && ((b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) ||
-                      (b == 0x81 && c >= 0xa6 && c <= 0xa9));
-    return turns ? (struct hidden){3, 0x2000u + (unsigned)(b & 1) * 64 + (c & 0x3f)}
-                 : (struct hidden){0, 0};
-}
-
-static void put_escape(struct buf *out, unsigned code)
-{
-    if (code == '\n' || code == '\t' || code == '\r')
-        buf_printf(out, "\\%c", code == '\n' ? 'n' : code == '\t' ? 't' : 'r');
-    else
-        buf_printf(out, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
-}
-
-void out_escape(struct buf *out, const char *s, size_t len, bool one_line)
-{
-    for (size_t i = 0; i < len;) {
-        bool passes = !one_line && (s[i] == '\n' || s[i] == '\t');
-        struct hidden h = passes ? (struct hidden){0, 0} : hidden_at(s + i, len - i);
-        if (h.len > 0)
-            put_escape(out, h.code);
-        else
-            buf_putc(out, s[i]);
-        i += h.len > 0 ? h.len : 1;
-    }
-}
-
-bool out_text(FILE *to, const char *s, size_t len)
-{
-    if (!isatty(fileno(to)))
-        return len == 0 || fwrite(s, 1, len, to) == len;
-    struct buf safe = {0};
-    out_escape(&safe, s, len, false);
-    bool written = safe.len == 0 || fwrite(safe.data, 1, safe.len, to) == safe.len;
-    buf_fini(&safe);
-    return written;
-}
-
-static void grid_cell(struct grid *t, const char *s, size_t len)
-{
-    bool cut = len > CELL_MAX;
-    if (cut)
-        for (len = CELL_MAX; len > 0 && is_continuation(s[len]);)
-            len--;
-    out_escape(&t->cells, s, len, true);
-    if (cut)
-        buf_puts(&t->cells, "...");
-    buf_putc(&t->cells, '\0');
-    t->cell_count++;
-}
-
-void grid_cstr(struct grid *t, const char *s)
-{
-    grid_cell(t, s, strlen(s));
-}
 
 /* NULL and null give "-". */
 static void grid_value(struct grid *t, const struct json_token *value)
@@ -105,39 +17,6 @@ static void grid_value(struct grid *t, const struct json_token *value)
         grid_cell(t, value->str, value->len);
     else
         grid_cell(t, value->raw, value->raw_len);
-}
-
-/* Characters, which is close enough to columns. */
-static size_t width_of(const char *s)
-{
-    size_t width = 0;
-    for (; *s; s++)
-        width += !is_continuation(*s);
-    return width;
-}
-
-void grid_print(struct grid *t)
-{
-    assert(t->cell_count % t->columns == 0);
-    size_t *widths = mem_zalloc(t->columns * sizeof(*widths));
-    const char *cell = t->cells.data;
-    for (size_t i = 0; i < t->cell_count; i++, cell += strlen(cell) + 1) {
-        size_t width = width_of(cell);
-        if (width > widths[i % t->columns])
-            widths[i % t->columns] = width > COLUMN_MAX ? COLUMN_MAX : width;
-    }
-    cell = t->cells.data;
-    for (size_t i = 0; i < t->cell_count; i++, cell += strlen(cell) + 1) {
-        bool last = (i + 1) % t->columns == 0;
-        size_t width = width_of(cell), want = widths[i % t->columns] + 2;
-        fputs(cell, stdout);
-        if (last)
-            putchar('\n');
-        else
-            printf("%*s", width < want ? (int)(want - width) : 2, "");
-    }
-    free(widths);
-    buf_fini(&t->cells);
 }
 
 /* Levels. A member that has a level's number, and the one beside it that has its name. */
@@ -321,7 +200,7 @@ void out_list(const struct json_doc *doc, uint32_t array, const char *const *col
  * names. */
 static void out_rows(const struct json_doc *doc, uint32_t array)
 {
-    char names[COLUMNS_MAX][COLUMN_MAX + 1];
+    char names[COLUMNS_MAX][GRID_COLUMN_MAX + 1];
     const char *columns[COLUMNS_MAX + 1] = {NULL};
     size_t count = 0;
     uint32_t first = json_first(doc, array);
@@ -329,7 +208,7 @@ static void out_rows(const struct json_doc *doc, uint32_t array)
          i = json_next(doc, first, i)) {
         const struct json_token *t = &doc->tokens[i];
         const struct level_pair *pair = pair_of(doc, first, t);
-        if (t->key_len > COLUMN_MAX || (pair && json_key_is(t, pair->number)))
+        if (t->key_len > GRID_COLUMN_MAX || (pair && json_key_is(t, pair->number)))
             continue;
         memcpy(names[count], t->key, t->key_len);
         names[count][t->key_len] = '\0';
@@ -358,17 +237,6 @@ static void out_members(const struct json_doc *doc, uint32_t object)
             out_rows(doc, i);
 }
 
-void out_document(const struct buf *document)
-{
-    size_t len = document->len;
-    while (len > 0 && document->data[len - 1] == '\n')
-        len--;
-    if (len == 0)
-        return;
-    out_text(stdout, document->data, len);
-    putchar('\n');
-}
-
 void out_member(const struct client *c, const char *name)
 {
     const struct json_token *t = c->is_json ? json_get(&c->doc, 0, name) : NULL;
@@ -379,7 +247,7 @@ void out_member(const struct client *c, const char *name)
 void out_answer(const struct client *c, const struct cli *cli)
 {
     if (cli->json)
-        out_document(&c->answer);
+        text_document(&c->answer);
     else if (c->is_json && c->doc.tokens[0].type == JSON_OBJECT)
         out_members(&c->doc, 0);
 }

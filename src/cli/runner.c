@@ -4,9 +4,10 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/job.h"
-#include "cli/payload.h"
+#include "term/args.h"
+#include "term/cli.h"
+#include "term/member.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #ifndef TRIAGE_CLI_RUNNER_H
 #define TRIAGE_CLI_RUNNER_H
 
-#include "cli/cli.h"
+#include "term/cli.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,10 @@
 #include "cli/show.h"
 
-#include "cli/args.h"
 #include "cli/client.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ static void print_payload(const struct json_doc *doc, uint32_t message)
         buf_printf(&text, "base64:%.*s", (int)bytes->len, bytes->str);
     else
         payload_get(doc, message, &payload);
-    out_escape(&text, payload.data, payload.len, false);
+    text_escape(&text, payload.data, payload.len, false);
     if (text.len > 0) {
         printf("\npayload:\n");
         fwrite(text.data, 1, text.len, stdout);

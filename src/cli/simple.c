@@ -1,8 +1,8 @@
 #include "cli/simple.h"
 
-#include "cli/args.h"
 #include "cli/client.h"
 #include "cli/out.h"
+#include "term/args.h"
 
 int simple_send(const struct cli *cli, const char *method, const char *path,
                 const struct operands *ops)
