@@ -16,7 +16,7 @@
 #define NEVER          INT64_MAX
 
 /* What arrives at one level, as it goes on. */
-struct stream {
+struct inflow {
     const struct arrivals *arrivals;
     struct simulation_level *seen;
     struct hist span; /* waits of those claimed in the present span of time */
@@ -42,7 +42,7 @@ struct run {
     struct policy policy;
     struct bounder bounder; /* of the present configuration */
     struct plan plan;
-    struct stream streams[LEVEL_COUNT_MAX]; /* by rank in the workload's own queue */
+    struct inflow streams[LEVEL_COUNT_MAX]; /* by rank in the workload's own queue */
     uint8_t rank_of_slot[LEVEL_COUNT_MAX];  /* the same rank */
     struct order busy;
     struct consumer **consumers;
@@ -95,7 +95,7 @@ static double rate_at(const struct arrivals *a, double at_us, double *until_us)
 }
 
 /* When the next one arrives: as much of the rate passes as lies between two. */
-static void stream_advance(struct stream *s, int64_t end_us)
+static void stream_advance(struct inflow *s, int64_t end_us)
 {
     double left = s->arrivals->pattern == ARRIVALS_STEADY ? 1 : random_exponential(&s->random);
     double at = s->at_us, until;
@@ -214,7 +214,7 @@ static void count_ahead(struct run *r, int rank)
     }
 }
 
-static void arrive(struct run *r, struct stream *s)
+static void arrive(struct run *r, struct inflow *s)
 {
     struct put_item item = {
         .draft = {.body = mem_dup("", 0),
@@ -253,7 +253,7 @@ static void claimed(struct engine_op *op, const struct engine_queue *q, const st
     struct run *r = op->user;
     struct consumer *c = r->claiming;
     uint8_t rank = r->rank_of_slot[m->slot];
-    struct stream *s = &r->streams[rank];
+    struct inflow *s = &r->streams[rank];
     int present = levels_rank_of_slot(&q->config, m->slot);
     struct settle_item *item = &c->items[c->count];
     uint64_t wait_ms = (uint64_t)(now.wall_ms - m->ready_ms);
@@ -315,7 +315,7 @@ static int64_t span_end_us(const struct run *r)
 }
 
 /* How long the head of a level has waited at `at_us`; -1 when nobody waits. */
-static int64_t head_wait_ms(const struct run *r, const struct stream *s, int64_t at_us)
+static int64_t head_wait_ms(const struct run *r, const struct inflow *s, int64_t at_us)
 {
     const struct lane_view *lane = &r->queue->view.lanes[s->slot];
     return lane->ready > 0 ? EPOCH_MS + at_us / 1000 - lane->head_ms : -1;
@@ -324,7 +324,7 @@ static int64_t head_wait_ms(const struct run *r, const struct stream *s, int64_t
 static void close_span(struct run *r)
 {
     for (int rank = 0; rank < r->out->level_count; rank++) {
-        struct stream *s = &r->streams[rank];
+        struct inflow *s = &r->streams[rank];
         struct simulation_point *p = &s->seen->points[r->span];
         int64_t head_ms = head_wait_ms(r, s, span_end_us(r));
         if (s->span.count > 0) {
@@ -338,11 +338,11 @@ static void close_span(struct run *r)
     r->span++;
 }
 
-static struct stream *next_stream(struct run *r)
+static struct inflow *next_stream(struct run *r)
 {
-    struct stream *next = NULL;
+    struct inflow *next = NULL;
     for (int rank = 0; rank < r->out->level_count; rank++) {
-        struct stream *s = &r->streams[rank];
+        struct inflow *s = &r->streams[rank];
         if (s->next_us != NEVER && (!next || s->next_us < next->next_us))
             next = s;
     }
@@ -363,7 +363,7 @@ static bool step(struct run *r)
 {
     const struct workload *w = r->workload;
     struct order_node *first = order_first(&r->busy);
-    struct stream *s = next_stream(r);
+    struct inflow *s = next_stream(r);
     bool changes = r->next_change < w->change_count;
     int64_t done_us = first ? first->key : NEVER, arrives_us = s ? s->next_us : NEVER,
             change_us = changes ? w->changes[r->next_change].at_us : NEVER;
@@ -430,9 +430,9 @@ static void open_streams(struct run *r)
 {
     const struct workload *w = r->workload;
     for (int rank = 0; rank < r->out->level_count; rank++) {
-        struct stream *s = &r->streams[rank];
+        struct inflow *s = &r->streams[rank];
         const struct level *level = &r->queue->config.levels[rank];
-        *s = (struct stream){.arrivals = &w->arrivals[rank],
+        *s = (struct inflow){.arrivals = &w->arrivals[rank],
                              .seen = &r->out->levels[rank],
                              .random = w->seed * 0x100 + (uint64_t)rank,
                              .slot = level->slot};
@@ -452,7 +452,7 @@ static void report(struct run *r)
 {
     struct simulation *out = r->out;
     for (int rank = 0; rank < out->level_count; rank++) {
-        struct stream *s = &r->streams[rank];
+        struct inflow *s = &r->streams[rank];
         int64_t head_ms = head_wait_ms(r, s, r->now_us);
         s->seen->waiting = r->queue->view.lanes[s->slot].ready;
         s->seen->longest_waits = head_ms > (int64_t)s->seen->waits.max;
