@@ -9,7 +9,7 @@
 static const char month_names[] = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC";
 static const char weekday_names[] = "SUNMONTUEWEDTHUFRISAT";
 
-static const struct field {
+static const struct cron_field {
     const char *what;
     int min, max;
     const char *names; /* three letters each, the first is `min`; or NULL */
@@ -23,7 +23,7 @@ static const struct field {
 
 #define FIELD_COUNT 5
 
-struct text {
+struct cron_text {
     const char *at, *end;
     char *why;
 };
@@ -33,7 +33,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static bool refuse(struct text *t, const struct field *f, const char *from)
+static bool refuse(struct cron_text *t, const struct cron_field *f, const char *from)
 {
     const char *stop = from;
     while (stop < t->end && !is_blank(*stop) && *stop != ',' && stop - from < 20)
@@ -49,7 +49,7 @@ static bool refuse(struct text *t, const struct field *f, const char *from)
 }
 
 /* A number or a name. */
-static bool take_value(struct text *t, const struct field *f, int *out)
+static bool take_value(struct cron_text *t, const struct cron_field *f, int *out)
 {
     int value = 0;
     const char *from = t->at;
@@ -70,7 +70,7 @@ static bool take_value(struct text *t, const struct field *f, int *out)
 }
 
 /* * or N or N-M, and /STEP. */
-static bool take_range(struct text *t, const struct field *f, uint64_t *set)
+static bool take_range(struct cron_text *t, const struct cron_field *f, uint64_t *set)
 {
     const char *from = t->at;
     int low = f->min, high = f->max, step = 1;
@@ -89,7 +89,7 @@ static bool take_range(struct text *t, const struct field *f, uint64_t *set)
         }
     }
     if (t->at < t->end && *t->at == '/') {
-        static const struct field steps = {"step", 1, 59, NULL};
+        static const struct cron_field steps = {"step", 1, 59, NULL};
         t->at++;
         if (!wide || !take_value(t, &steps, &step))
             return refuse(t, f, from);
@@ -99,7 +99,8 @@ static bool take_range(struct text *t, const struct field *f, uint64_t *set)
     return true;
 }
 
-static bool take_field(struct text *t, const struct field *f, uint64_t *set, bool *starred)
+static bool take_field(struct cron_text *t, const struct cron_field *f, uint64_t *set,
+                       bool *starred)
 {
     *set = 0;
     *starred = t->at < t->end && *t->at == '*';
@@ -136,7 +137,7 @@ static bool is_possible(const struct cron *c)
     return c->either;
 }
 
-static bool take_fields(struct text *t, struct cron *c)
+static bool take_fields(struct cron_text *t, struct cron *c)
 {
     uint64_t sets[FIELD_COUNT];
     bool starred[FIELD_COUNT];
@@ -170,7 +171,7 @@ static bool take_fields(struct text *t, struct cron *c)
 
 bool cron_parse(const char *text, size_t len, struct cron *c, char why[CRON_WHY_MAX])
 {
-    struct text t = {text, text + len, why};
+    struct cron_text t = {text, text + len, why};
     if (len > 0 && text[0] == '@') {
         size_t i = 0;
         while (i < NICKNAME_COUNT &&

@@ -1,8 +1,9 @@
-/* work: a command for every message, settled by its exit status. The loop is in worker.c. */
+/* work: a command for every message, settled by its exit status. The loop is in runner.c. */
 #include "base/clock.h"
 #include "base/limits.h"
-#include "cli/args.h"
-#include "cli/worker.h"
+#include "cli/commands.h"
+#include "cli/runner.h"
+#include "term/args.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static bool command_exists(const char *name)
     return false;
 }
 
-static int check(const struct arg_spec *spec, struct worker_options *o, bool once,
+static int check(const struct arg_spec *spec, struct runner_options *o, bool once,
                  const char *timeout, const struct operands *ops)
 {
     if (ops->after_dashes < 1 || ops->count <= ops->after_dashes)
@@ -70,7 +71,7 @@ static int check(const struct arg_spec *spec, struct worker_options *o, bool onc
 
 int cmd_work(int argc, char **argv, const struct cli *cli)
 {
-    struct worker_options o = {.jobs = 1,
+    struct runner_options o = {.jobs = 1,
                                .wait_ms = WAIT_MS_DEFAULT,
                                .visibility_ms = ARG_UNSET,
                                .messages_max = ARG_UNSET,
@@ -126,5 +127,5 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         cli_complain("%s: no such command", o.argv[0]);
         return CLI_USAGE;
     }
-    return worker_run(&o, cli);
+    return runner_run(&o, cli);
 }

@@ -1,5 +1,7 @@
 #include "cli/import_levels.h"
 
+#include "term/cli.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -200,7 +202,7 @@ void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,
     buf_fini(&names);
 }
 
-void import_levels_query(const struct import_levels *l, struct call *c)
+void import_levels_query(const struct import_levels *l, struct client *c)
 {
     for (size_t i = 0; i < l->count; i++) {
         const struct import_level *level = &l->levels[i];
@@ -208,6 +210,6 @@ void import_levels_query(const struct import_levels *l, struct call *c)
         if (strcmp(level->name, level->to) == 0)
             continue;
         snprintf(name, sizeof(name), "map.%s", level->name);
-        call_query(c, name, level->to);
+        client_query(c, name, level->to);
     }
 }

@@ -15,13 +15,13 @@
 #define NOTHING_PART 4096 /* of the limit; who holds no more does not want a share */
 
 /* An address in eight bytes and a letter, so that keys of two kinds are never equal. */
-struct key {
+struct budget_key {
     char bytes[9];
 };
 
 struct account {
     struct budget *budget;
-    struct key key;
+    struct budget_key key;
     uint32_t references;          /* under the budget's mutex … */
     _Atomic uint32_t connections; /* … as are changes of this */
     _Atomic int64_t held[BUDGET_KIND_COUNT];
@@ -56,9 +56,9 @@ void budget_free(struct budget *b)
 
 /* Addresses */
 
-static struct key key_of(const struct sockaddr *peer)
+static struct budget_key key_of(const struct sockaddr *peer)
 {
-    struct key key = {{0}};
+    struct budget_key key = {{0}};
     if (peer->sa_family == AF_INET) {
         key.bytes[0] = '4';
         memcpy(key.bytes + 1, &((const struct sockaddr_in *)peer)->sin_addr, 4);
@@ -71,7 +71,7 @@ static struct key key_of(const struct sockaddr *peer)
     return key;
 }
 
-static struct account *account_get(struct budget *b, const struct key *key)
+static struct account *account_get(struct budget *b, const struct budget_key *key)
 {
     struct account *a = map_get(&b->accounts, key->bytes, sizeof(key->bytes));
     if (a)
@@ -90,7 +90,7 @@ static void note(struct budget *b, enum budget_event event)
 
 struct account *account_open(struct budget *b, const struct sockaddr *peer)
 {
-    struct key key = key_of(peer);
+    struct budget_key key = key_of(peer);
     pthread_mutex_lock(&b->mutex);
     struct account *a = account_get(b, &key);
     bool full = b->limits.connections_max > 0 && a->connections >= b->limits.connections_max;

@@ -80,6 +80,7 @@ struct conn {
     bool continue_due; /* 100 Continue is owed once its turn comes */
     uint64_t content_length;
     size_t body_max;
+    const void *pass; /* of admit, for the request that is coming in */
     struct parse_chunks chunks;
     uint64_t skip; /* bytes still to come of a body that was refused */
     size_t discarded;

@@ -100,6 +100,7 @@ static enum status head_begin(struct conn *c, const char *data, const char **why
         buf_fini(&verdict.body);
         return STATUS_OK;
     }
+    c->pass = verdict.pass;
     if (c->content_length == 0 && !c->chunked)
         return STATUS_OK;
     c->body_max = verdict.body_max;
@@ -128,6 +129,7 @@ static void request_deliver(struct conn *c, const char *body, size_t body_len, b
     req->body = body;
     req->body_len = body_len;
     req->fresh = fresh;
+    req->pass = c->pass;
     c->last |= !head->keep_alive;
     c->head_len = 0;
     c->continue_due = false;

@@ -66,6 +66,7 @@ struct http_request {
     bool local;                   /* it came through a socket for this machine alone */
     bool has_body;                /* it announced one, of whatever length */
     bool fresh; /* for the handler: admit was asked about this one last, and nothing has moved */
+    const void *pass; /* for the handler: what admit let it in with */
 
     /* Valid until http_respond: the client's X-Request-Id, or a fresh one. Terminated. */
     char id[HTTP_REQUEST_ID_MAX + 1];
@@ -97,6 +98,7 @@ typedef void http_handler(struct http_request *req, void *ctx);
 /* What admit says. All zero before. */
 struct http_verdict {
     size_t body_max;     /* the largest body that is taken */
+    const void *pass;    /* for the handler, once the body is there; has to last until then */
     int status;          /* 0, or how the request is refused */
     const char *headers; /* of the refusal: NULL or whole lines, good until admit is asked again */
     struct buf body;     /* of the refusal: a problem document; net frees it */

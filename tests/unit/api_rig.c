@@ -261,6 +261,7 @@ static void ask_api(struct http_request *req)
     struct http_verdict verdict = {0};
     api_admit(req, t.api, &verdict);
     req->fresh = true;
+    req->pass = verdict.pass;
     if (verdict.status)
         http_respond(req, verdict.status, "application/problem+json", verdict.headers,
                      verdict.body.data, verdict.body.len);

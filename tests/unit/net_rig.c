@@ -49,6 +49,7 @@ static void handle(struct http_request *req, void *ctx)
 {
     struct net_rig *rig = ctx;
     rig->handled++;
+    assert_ptr_equal(req->pass, rig);
     assert_null(req->user);
     assert_null(req->on_hangup);
     if (path_is(req, "/none")) {
@@ -72,6 +73,7 @@ static void admit(const struct http_request *req, void *ctx, struct http_verdict
 {
     struct net_rig *rig = ctx;
     rig->asked++;
+    verdict->pass = rig;
     verdict->body_max = path_is(req, "/small") ? 10 : 4 * 1024 * 1024;
     if (!path_is(req, "/closed"))
         return;

@@ -41,7 +41,7 @@ static bool number_fits(const PGresult *r, int row, int column, int64_t least, i
 }
 
 /* Whether every row that has no status has what `e` wants of it; else *row is the first without. */
-static bool column_fits(const struct call *c, const struct expected *e, int rows, int *row)
+static bool column_fits(const struct pg_call *c, const struct expected *e, int rows, int *row)
 {
     int column = PQfnumber(c->result, e->column), status = PQfnumber(c->result, "status");
     for (*row = 0; *row < rows; ++*row) {
@@ -52,7 +52,7 @@ static bool column_fits(const struct call *c, const struct expected *e, int rows
     return true;
 }
 
-static bool state_fits(const struct call *c, int rows, int *row)
+static bool state_fits(const struct pg_call *c, int rows, int *row)
 {
     int state = PQfnumber(c->result, "state"), status = PQfnumber(c->result, "status");
     bool tells = c->kind == CALL_SETTLE || c->verb == ENGINE_MOVE;
@@ -65,7 +65,7 @@ static bool state_fits(const struct call *c, int rows, int *row)
 }
 
 /* Rows stand for items by their order, and most say which they are for. */
-static bool places_fit(const struct call *c, int rows, int *row)
+static bool places_fit(const struct pg_call *c, int rows, int *row)
 {
     int place = PQfnumber(c->result, "place");
     for (*row = 0; place >= 0 && *row < rows; ++*row) {
@@ -80,7 +80,7 @@ static bool is_bulk(enum engine_verb verb)
     return verb == ENGINE_PURGE || verb == ENGINE_DEAD_REDRIVE || verb == ENGINE_DEAD_DROP;
 }
 
-bool answer_fits(const struct call *c, uint32_t rows)
+bool answer_fits(const struct pg_call *c, uint32_t rows)
 {
     const char *column = NULL;
     int row = 0, count = (int)rows;

@@ -64,9 +64,9 @@ static struct pg *shard_new(struct pg_shared *shared, uint32_t index, struct buf
     return pg;
 }
 
-static bool run_and_wait(struct pg *pg, struct job *job)
+static bool run_and_wait(struct pg *pg, struct pg_job *job)
 {
-    struct job *done;
+    struct pg_job *done;
     link_put(pg->links[0], job);
     while (!(done = link_take(pg->links[0])))
         uv_sleep(1);
@@ -87,7 +87,7 @@ static enum status load(struct pg *pg, struct buf *error)
         pg->list_due = true;
         return STATUS_OK;
     }
-    struct job *job = job_new(pg->shared->invented_time ? invented : clock_now());
+    struct pg_job *job = job_new(pg->shared->invented_time ? invented : clock_now());
     calls_queues(job);
     enum status status = run_and_wait(pg, job) ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE;
     if (status)

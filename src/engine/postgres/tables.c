@@ -6,7 +6,7 @@
 
 #define TABLES_MS 5000
 
-void tables_ask(struct pg *pg, struct job *job)
+void tables_ask(struct pg *pg, struct pg_job *job)
 {
     bool early = pg->tables_mono_ms > 0 && job->now.mono_ms - pg->tables_mono_ms < TABLES_MS;
     if (pg->shard != 0 || pg->shared->invented_time || early)
@@ -29,7 +29,7 @@ static int table_named(const PGresult *r, int row)
     return -1;
 }
 
-void tables_answer(struct pg *pg, const struct call *c)
+void tables_answer(struct pg *pg, const struct pg_call *c)
 {
     struct engine_counters *counters = &pg->base.counters;
     for (int row = 0; row < PQntuples(c->result); row++) {
