@@ -466,6 +466,74 @@ static void a_head_that_does_not_come_gives_way_to_another_address(void **state)
     net_rig_free(rig);
 }
 
+/* Two addresses hold every place and would for ever; a third is not refused, and theirs end. */
+static void waits_above_a_share_end_for_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.budget = budget_of(100 << 20, 16, 0);
+    struct net_rig *rig = net_rig_new(&limits);
+    rig->answer_in_hangup = true;
+    struct client first = client_open_from(rig, "127.0.0.2");
+    struct client second = client_open_from(rig, "127.0.0.3");
+    struct client honest = client_open(rig);
+    for (int i = 0; i < 14; i++)
+        say(&first, GET("/wait"));
+    say(&second, GET("/wait") GET("/wait"));
+    expect_kept(&second, 16);
+    say(&honest, GET("/wait") GET("/wait") GET("/wait"));
+    expect_times(&first, "too late", 4);
+    turns(&honest, 600);
+    assert_int_equal(count_of(&first, "HTTP/1.1 200"), 4);
+    assert_int_equal(second.got.len + honest.got.len, 0);
+    assert_int_equal(budget_counters(limits.budget).waiting_open, 15);
+    assert_int_equal(budget_counters(limits.budget).ended_waits, 4);
+    say(&first, GET("/wait")); /* which is above its share still */
+    client_close(&first);
+    while (rig->hangups < 14)
+        turn(&honest);
+    assert_int_equal(honest.got.len, 0);
+    client_close(&second);
+    client_close(&honest);
+    while (budget_counters(limits.budget).waiting_open > 0)
+        turn(&honest);
+    net_rig_free(rig);
+    budget_free(limits.budget);
+}
+
+/* An answer behind a claim that waits makes the connection no busier, nor does a last request. */
+static void a_connection_that_only_waits_gives_way_to_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.connections_max = 6;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client crowd[6];
+    for (int i = 0; i < 6; i++)
+        crowd[i] = client_open_from(rig, i < 3 ? "127.0.0.2" : "127.0.0.3");
+    say(&crowd[0], GET("/later"));
+    say(&crowd[1], GET("/wait") GET("/now"));
+    say(&crowd[2], "GET /wait HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    for (int i = 3; i < 6; i++)
+        say(&crowd[i], GET("/wait"));
+    expect_kept(&crowd[0], 6);
+    struct client other = client_open(rig);
+    say(&other, GET("/now"));
+    expect(&other, "HTTP/1.1 201");
+    expect_end(&crowd[1]);
+    assert_int_equal(rig->hangups, 1);
+    kept_answer(rig, 0, "still there");
+    expect(&crowd[0], "still there");
+    struct client another = client_open_from(rig, "127.0.0.4");
+    say(&another, GET("/now"));
+    expect(&another, "HTTP/1.1 201");
+    for (int i = 0; i < 6; i++)
+        client_close(&crowd[i]);
+    client_close(&other);
+    client_close(&another);
+    net_rig_free(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +554,8 @@ int main(void)
         cmocka_unit_test(an_idle_connection_gives_way_to_another_address),
         cmocka_unit_test(a_head_that_does_not_come_gives_way_to_another_address),
         cmocka_unit_test(connections_past_the_limit_are_told_so),
+        cmocka_unit_test(waits_above_a_share_end_for_another_address),
+        cmocka_unit_test(a_connection_that_only_waits_gives_way_to_another_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
