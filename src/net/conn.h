@@ -131,8 +131,8 @@ struct conn {
     uint64_t window_ms; /* of its body: since when … */
     size_t window_len;  /* … and how much was there then */
     TAILQ_ENTRY(conn) writer_link;
-    size_t writer_left; /* unsent at the last look */
-    uint64_t writer_ms; /* of the last progress */
+    size_t writer_left; /* unsent at the beginning of the window … */
+    uint64_t writer_ms; /* … which was then */
 };
 
 struct http_server {

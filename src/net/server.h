@@ -135,6 +135,7 @@ struct http_limits {
     uint64_t body_ms;         /* … in each window of this length */
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
+    uint64_t hold_ms;         /* a body and unsent bytes: each window brings its part of this */
     size_t output_max;        /* unsent bytes of one connection */
     struct budget *budget; /* borrowed, shared with other servers; NULL: one of its own, of … */
     uint64_t buffers_max;  /* … so many bytes in buffers, */

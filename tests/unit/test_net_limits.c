@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void bodies_past_the_limit_are_refused_early(void **state)
 {
@@ -105,6 +106,61 @@ static void a_body_that_came_fast_and_then_stops_is_timed_out(void **state)
     expect_end(&c);
     expect(&c, "408 ");
     assert_int_equal(http_server_counters(rig->server).timeouts_body, 1);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+/* A thousand bytes every 50 ms are twenty times the least rate, and far too little for four
+ * megabytes, which may take ten seconds. */
+static void a_large_body_that_drips_is_timed_out(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_times();
+    limits.idle_ms = 60000;
+    limits.hold_ms = 10000;
+    struct net_rig *rig = net_rig_new(&limits);
+    static const char *const framing[] = {"Content-Length: 4000000\r\n\r\n",
+                                          "Transfer-Encoding: chunked\r\n\r\n3D0900\r\n"};
+    char *body = calloc(1, 3000000);
+    for (int i = 0; i < 2; i++) {
+        struct client c = client_open(rig);
+        say(&c, "POST /now HTTP/1.1\r\nHost: a\r\n");
+        say(&c, framing[i]);
+        put_bytes(&c, body, 3000000);
+        for (int drops = 0; drops < 400 && !c.ended; drops++) {
+            if (send(c.fd, body, 1000, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+                break;
+            turns(&c, 50);
+        }
+        expect_end(&c);
+        expect(&c, "408 ");
+        client_close(&c);
+    }
+    free(body);
+    assert_int_equal(http_server_counters(rig->server).timeouts_body, 2);
+    net_rig_free(rig);
+}
+
+/* The kernel takes what is read, so any reading is progress; it has to be enough. */
+static void a_reader_that_drips_is_cut_off(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_times();
+    limits.write_ms = 1000;
+    limits.hold_ms = 2000;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client c = client_open(rig);
+    assert_true(send(c.fd, GET("/big"), strlen(GET("/big")), 0) > 0);
+    uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
+    while (http_server_counters(rig->server).timeouts_write == 0 && uv_hrtime() < end) {
+        char piece[16384];
+        uv_run(&rig->loop, UV_RUN_NOWAIT);
+        usleep(20000);
+        if (recv(c.fd, piece, sizeof(piece), MSG_DONTWAIT) == 0)
+            break;
+        assert_true(uv_hrtime() < end);
+    }
+    assert_int_equal(http_server_counters(rig->server).timeouts_write, 1);
     client_close(&c);
     net_rig_free(rig);
 }
@@ -541,6 +597,8 @@ int main(void)
         cmocka_unit_test(refused_sender_can_still_read_why),
         cmocka_unit_test(slow_heads_and_bodies_are_timed_out),
         cmocka_unit_test(a_body_that_came_fast_and_then_stops_is_timed_out),
+        cmocka_unit_test(a_large_body_that_drips_is_timed_out),
+        cmocka_unit_test(a_reader_that_drips_is_cut_off),
         cmocka_unit_test(steady_body_may_take_its_time),
         cmocka_unit_test(idle_connections_end_and_waiting_ones_do_not),
         cmocka_unit_test(slow_reader_gets_everything_and_a_stalled_one_is_cut_off),
