@@ -59,17 +59,17 @@ def test_a_waiting_claim_ends_with_its_connection(start, threads):
 BUDGET = 128 << 20
 
 
-def resident(server):
+def resident(server, field="VmRSS"):
     with open(f"/proc/{server.process.pid}/status") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
 
 
-def assert_grew_little(server, before):
+def assert_grew_little(server, before, field="VmRSS", by=1.5):
     """By the budget, and what an allocator loses. The sanitizers' own keep what was freed."""
     with open(TRIAGED, "rb") as file:
         sanitized = b"Sanitizer" in file.read()
     if not sanitized:
-        assert resident(server) < before + 1.5 * BUDGET
+        assert resident(server, field) < before + by * BUDGET
 
 
 def deaf(server, request, source=ATTACKER):
@@ -130,7 +130,7 @@ def test_answers_that_nobody_reads_have_a_limit(start):
     metrics = server.metrics()
     assert metrics["triage_http_budget_limit_bytes"] == BUDGET
     assert BUDGET / 2 < metrics["triage_http_budget_bytes"] <= BUDGET
-    assert_grew_little(server, before)
+    assert_grew_little(server, before, "VmHWM", 1.1)  # an answer is there twice for a moment
     works(honest)
     stats = large.stats()
     assert stats["ready"] + stats["in_flight"] == 240
