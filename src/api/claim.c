@@ -63,8 +63,11 @@ static uint32_t claim_room(struct request *r)
     return room;
 }
 
+/* What was picked while the wait was being ended has gone back. */
 static void claim_finish(struct call *c)
 {
+    if (c->request.op.claim.found == 0)
+        buf_clear(&c->out);
     if (c->out.len == 0)
         buf_lit(&c->out, "{\"messages\":[");
     buf_lit(&c->out, "]}");

@@ -60,8 +60,9 @@
 #define HTTP_HEAD_MS_MAX     10000 /* whole head, from its first byte */
 #define HTTP_BODY_RATE_MIN   1024  /* bytes a second, in each window of HTTP_BODY_MS */
 #define HTTP_BODY_MS         10000
-#define HTTP_IDLE_MS_MAX     75000              /* keep-alive between requests */
-#define HTTP_WRITE_MS_MAX    30000              /* a reader that does not read */
+#define HTTP_HOLD_MS_MAX     900000 /* at whose pace a body comes, and answers are read, at least */
+#define HTTP_IDLE_MS_MAX     75000  /* keep-alive between requests */
+#define HTTP_WRITE_MS_MAX    30000  /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
 #define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_HANDSHAKES_MAX  4                  /* steps of TLS handshakes in one turn */

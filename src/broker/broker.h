@@ -228,8 +228,8 @@ struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop);
 /* `r` is the broker's until done; done may not be called before this returns. */
 void broker_submit(struct broker_port *port, struct request *r);
 
-/* The consumer went away: a parked claim ends empty, a claimed message goes back unharmed. done is
- * still called. On the port's loop. */
+/* The consumer went away, or is not to wait any longer: a parked claim ends empty, a claimed
+ * message goes back unharmed and op.claim.found is 0. done is still called. On the port's loop. */
 void broker_hangup(struct request *r);
 
 /* On each shard's loop, from its own thread: no new work (503 draining), parked claims end empty;

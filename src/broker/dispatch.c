@@ -118,10 +118,11 @@ static void release_done(struct engine_op *op)
     shard_finish(r->shard, r, STATUS_OK);
 }
 
-/* The consumer is gone: what was picked for it goes back unharmed. */
+/* The consumer is gone, or its wait was ended: what was picked for it goes back unharmed. */
 static void give_back(struct request *r)
 {
     struct work *w = r->work;
+    r->op.claim.found = 0;
     w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
     w->own.settle.items = w->items;

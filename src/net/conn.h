@@ -36,6 +36,7 @@
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
 enum watch {
     WATCH_NONE,     /* its requests are under way; it may wait as long as they do */
+    WATCH_WAIT,     /* the same, and all of them wait: no clock, but it may have to give way */
     WATCH_GREETING, /* TLS: its handshake */
     WATCH_HEAD,
     WATCH_BODY,
@@ -131,8 +132,8 @@ struct conn {
     uint64_t window_ms; /* of its body: since when … */
     size_t window_len;  /* … and how much was there then */
     TAILQ_ENTRY(conn) writer_link;
-    size_t writer_left; /* unsent at the last look */
-    uint64_t writer_ms; /* of the last progress */
+    size_t writer_left; /* unsent at the beginning of the window … */
+    uint64_t writer_ms; /* … which was then */
 };
 
 struct http_server {
@@ -206,6 +207,10 @@ void conn_close(struct conn *c); /* at once; cuts off its requests */
 void conn_refuse(struct conn *c, enum status status, const char *detail);
 
 void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
+
+/* Whether nothing is done for it: each of its requests waits for something that may never happen,
+ * or has an answer that waits behind such a one. */
+bool conn_only_waits(const struct conn *c);
 
 static inline size_t conn_unsent(const struct conn *c)
 {

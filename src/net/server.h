@@ -18,7 +18,11 @@
  * ends its side and no unanswered request has an on_hangup, it may be a client
  * that closed only its sending half: the answers are still written, then the
  * connection is closed. So what must not be handed to someone who has left sets
- * on_hangup; what has to be done anyway does not. */
+ * on_hangup; what has to be done anyway does not.
+ *
+ * End of a wait: a request that took places to wait in (http_wait) may have to give
+ * them to another address. Its on_hangup is called, and its answer, given soon,
+ * still goes to its client: so it says that nothing came. */
 #ifndef TRIAGE_NET_SERVER_H
 #define TRIAGE_NET_SERVER_H
 
@@ -133,6 +137,7 @@ struct http_limits {
     uint64_t body_ms;         /* … in each window of this length */
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
+    uint64_t hold_ms;         /* a body and unsent bytes: each window brings its part of this */
     size_t output_max;        /* unsent bytes of one connection */
     struct budget *budget; /* borrowed, shared with other servers; NULL: one of its own, of … */
     uint64_t buffers_max;  /* … so many bytes in buffers, */
@@ -213,7 +218,8 @@ void http_respond(struct http_request *req, int status, const char *content_type
 struct http_slice http_header(const struct http_request *req, const char *name);
 
 /* Before a request is made to wait for something that may never happen: takes so many of the places
- * that the budget has for that, until the answer. False: there are too few, so answer at once. */
+ * that the budget has for that, until the answer. The handler sets on_hangup, by which the wait may
+ * be ended early. False: there are too few places, so answer at once. */
 MUST_USE bool http_wait(struct http_request *req, unsigned places);
 
 /* Where the request's memory is counted: net/budget.h. Valid until http_respond, on any thread. */

@@ -213,6 +213,9 @@ static bool make_guard(struct server *s)
         log_error("cannot guard the door", "reason=\"%s\"", log_plain(buf_cstr(&error)));
     else if (!locked)
         log_warn("everybody who can connect may do everything", "remedy=tokens_file");
+    if (ok && !locked && !*c->allowed_hosts)
+        log_warn("any Host is taken, so a web page may have its visitors' browsers do everything",
+                 "remedy=allowed_hosts");
     buf_fini(&error);
     return ok;
 }

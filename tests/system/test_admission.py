@@ -218,6 +218,23 @@ def test_port_for_the_network_needs_tokens_or_a_decision(tmp_path):
             server.end()
 
 
+@pytest.mark.parametrize("listen, hosts, warns", [
+    ("0.0.0.0:0", {}, True),
+    ("0.0.0.0:0", {"allowed_hosts": "queue.example"}, False),
+    ("0.0.0.0:0", {"allowed_hosts": "*"}, False),  # somebody has decided so
+    ("127.0.0.1:0", {}, False),
+])
+def test_an_open_server_that_takes_any_host_says_so(tmp_path, listen, hosts, warns):
+    server = Server(tmp_path, engine="memory", flags=["--listen", listen], insecure="on", **hosts)
+    server.spawn()
+    try:
+        assert server.log.wait_for('msg="listening"')
+        said = [line for line in server.log.lines if 'msg="any Host is taken' in line]
+        assert len(said) == warns and all("remedy=allowed_hosts" in line for line in said)
+    finally:
+        server.end()
+
+
 def test_mistake_in_allowed_hosts_is_named(tmp_path):
     server = Server(tmp_path, engine="memory", allowed_hosts="https://queue.example")
     status, said = server.start_refused()
