@@ -171,6 +171,8 @@ static const struct setting settings_table[] = {
      "when an answer may leave"},
     {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
      "how much goes to standard error"},
+    {"trace_engine", "off", parse_switch, FIELD(trace_engine), "on|off",
+     "whether every operation of the engine is logged, with what became of it; at log_level info"},
     {"shards", "1", parse_number, FIELD(shards), "NUMBER", "threads that own queues, 1 to 64"},
     {"net_threads", "0", parse_number, FIELD(net_threads), "NUMBER",
      "threads of their own for HTTP, up to 64; 0: the shards' threads do it"},
@@ -372,7 +374,7 @@ static void load_environment(struct settings *s)
     }
 }
 
-/* Flags: --log-level debug, --log-level=debug */
+/* Flags: --log-level debug, --log-level=debug; a switch may stand alone: --trace-engine */
 
 static void help(void)
 {
@@ -449,7 +451,10 @@ static void take_flag(struct settings *s, const char *flag, const char *value, b
         complain(s, "--config takes a path of less than %zu bytes", sizeof(s->config));
     if (first || !flag_key(s, flag, len, key))
         return;
-    if (!value && (is_config || find(key)))
+    const struct setting *found = find(key);
+    if (!value && found && found->parse == parse_switch)
+        value = "on";
+    if (!value && (is_config || found))
         complain(s, "%s needs a value; see triaged --help", flag);
     else if (!is_config)
         set(s, key, value);
@@ -672,5 +677,6 @@ struct engine_options settings_engine(const struct settings *s)
         .sync_interval_ms = s->sync_interval_ms,
         .memory_limit = s->memory_limit,
         .disk_reserve = s->disk_reserve,
+        .trace = s->trace_engine,
     };
 }

@@ -65,6 +65,7 @@ struct settings {
     enum durability durability;
     int64_t sync_interval_ms;
     enum log_level log_level;
+    bool trace_engine;
     uint32_t shards;
     uint32_t net_threads;
     uint32_t max_connections;

@@ -196,34 +196,6 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
     [REQUEST_CLAIM_MANY] = "claim_many",
 };
 
-static const char *const verb_names[ENGINE_VERB_COUNT] = {
-    [ENGINE_QUEUE_OPEN] = "queue_open",
-    [ENGINE_QUEUE_SET] = "queue_set",
-    [ENGINE_QUEUE_DELETE] = "queue_delete",
-    [ENGINE_PUT] = "put",
-    [ENGINE_IMPORT] = "import",
-    [ENGINE_CLAIM] = "claim",
-    [ENGINE_ACK] = "ack",
-    [ENGINE_NACK] = "nack",
-    [ENGINE_RELEASE] = "release",
-    [ENGINE_EXTEND] = "extend",
-    [ENGINE_CANCEL] = "cancel",
-    [ENGINE_MOVE] = "move",
-    [ENGINE_COUNT] = "count",
-    [ENGINE_HEADS] = "heads",
-    [ENGINE_GET] = "get",
-    [ENGINE_PURGE] = "purge",
-    [ENGINE_LIST] = "list",
-    [ENGINE_DEAD_LIST] = "dead_list",
-    [ENGINE_DEAD_REDRIVE] = "dead_redrive",
-    [ENGINE_DEAD_DROP] = "dead_drop",
-    [ENGINE_SCHEDULE_SET] = "schedule_set",
-    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
-    [ENGINE_SCHEDULE_LIST] = "schedule_list",
-    [ENGINE_FIRE] = "fire",
-    [ENGINE_SWEEP] = "sweep",
-};
-
 #define METRIC_COUNT (sizeof(metrics) / sizeof(metrics[0]))
 
 /* Samples as text. There may be very many queues: each is written when it is shown, which is done
@@ -320,7 +292,7 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
         put_array(out, m, &all->broker, "kind", request_names, REQUEST_KIND_COUNT);
         break;
     case OF_VERB:
-        put_array(out, m, &all->engine, "verb", verb_names, ENGINE_VERB_COUNT);
+        put_array(out, m, &all->engine, "verb", engine_verb_names, ENGINE_VERB_COUNT);
         break;
     case OF_REFUSAL:
         put_array(out, m, all->refused, "reason", guard_reasons, STATUS_COUNT);

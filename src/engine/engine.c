@@ -2,6 +2,7 @@
 #include "engine/local/local.h"
 #include "engine/memory.h"
 #include "engine/postgres/postgres.h"
+#include "engine/trace.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -12,7 +13,7 @@
 
 static const struct {
     const char *kind;
-    engine_opener *open;
+    engine_open_fn *open;
     /* Each may be NULL. */
     enum status (*migrate)(const struct engine_options *options, struct buf *report);
     enum status (*inspect)(const struct engine_options *options, struct engine_inspection *i,
@@ -55,6 +56,34 @@ void engine_preview(const struct engine_options *options, struct engine_preview 
     }
 }
 
+const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = "queue_open",
+    [ENGINE_QUEUE_SET] = "queue_set",
+    [ENGINE_QUEUE_DELETE] = "queue_delete",
+    [ENGINE_PUT] = "put",
+    [ENGINE_IMPORT] = "import",
+    [ENGINE_CLAIM] = "claim",
+    [ENGINE_ACK] = "ack",
+    [ENGINE_NACK] = "nack",
+    [ENGINE_RELEASE] = "release",
+    [ENGINE_EXTEND] = "extend",
+    [ENGINE_CANCEL] = "cancel",
+    [ENGINE_MOVE] = "move",
+    [ENGINE_COUNT] = "count",
+    [ENGINE_HEADS] = "heads",
+    [ENGINE_GET] = "get",
+    [ENGINE_PURGE] = "purge",
+    [ENGINE_LIST] = "list",
+    [ENGINE_DEAD_LIST] = "dead_list",
+    [ENGINE_DEAD_REDRIVE] = "dead_redrive",
+    [ENGINE_DEAD_DROP] = "dead_drop",
+    [ENGINE_SCHEDULE_SET] = "schedule_set",
+    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
+    [ENGINE_SCHEDULE_LIST] = "schedule_list",
+    [ENGINE_FIRE] = "fire",
+    [ENGINE_SWEEP] = "sweep",
+};
+
 const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
 #define X(symbol, name) [ENGINE_TABLE_##symbol] = name,
     ENGINE_TABLES(X)
@@ -66,8 +95,12 @@ enum status engine_open(const struct engine_options *options, uint32_t shard_cou
 {
     assert(shard_count > 0);
     size_t i = kind_find(options->kind, error);
-    return i < KIND_COUNT ? kinds[i].open(options, shard_count, shards, error)
-                          : STATUS_INVALID_FIELD;
+    if (i == KIND_COUNT)
+        return STATUS_INVALID_FIELD;
+    enum status status = kinds[i].open(options, shard_count, shards, error);
+    if (!status && options->trace)
+        trace_wrap(shards, shard_count);
+    return status;
 }
 
 enum status engine_migrate(const struct engine_options *options, struct buf *report)
@@ -191,7 +224,10 @@ void engine_finish(struct engine *e, struct engine_op *op)
 {
     assert(e->in_flight > 0);
     e->in_flight--;
-    op->done(op);
+    if (e->outer)
+        e->outer->ops->finished(e->outer, op);
+    else
+        op->done(op);
 }
 
 void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX])

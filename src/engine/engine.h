@@ -403,29 +403,44 @@ struct engine_preview {
     struct buf notes;
 };
 
-/* What each engine provides; callers use the wrappers below, which assert and count. */
+/* What each engine provides; callers use the functions below, which assert and count. */
+typedef void engine_submit_fn(struct engine *e, struct engine_op *op, struct instant now);
+typedef void engine_flush_fn(struct engine *e);
+typedef uint32_t engine_poll_fn(struct engine *e);
+typedef int64_t engine_next_due_fn(struct engine *e, struct instant now);
+typedef bool engine_holds_fn(struct engine *e, struct engine_queue *q,
+                             const struct claim_question *ask, struct instant now);
+typedef struct engine_queue *engine_queue_find_fn(struct engine *e, const char *name, size_t len);
+typedef struct engine_queue *engine_queue_each_fn(struct engine *e, size_t *at);
+typedef bool engine_speaks_fn(struct engine *e, struct instant now);
+typedef enum status engine_health_fn(struct engine *e, struct buf *detail);
+typedef enum status engine_backup_fn(struct engine *e, struct engine_backup *b);
+typedef void engine_backup_progress_fn(struct engine *e, struct engine_backup_progress *p);
+typedef void engine_finished_fn(struct engine *e, struct engine_op *op);
+typedef void engine_close_fn(struct engine *shards[], uint32_t shard_count);
+
 struct engine_ops {
     const char *name;
-    uint32_t capabilities;
-    void (*submit)(struct engine *e, struct engine_op *op, struct instant now);
-    void (*flush)(struct engine *e);
-    uint32_t (*poll)(struct engine *e);
-    int64_t (*next_due_ms)(struct engine *e, struct instant now);
-    bool (*holds)(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
-                  struct instant now); /* or NULL: it always does */
-    struct engine_queue *(*queue_find)(struct engine *e, const char *name, size_t len);
-    struct engine_queue *(*queue_each)(struct engine *e, size_t *at);
-    bool (*speaks)(struct engine *e, struct instant now); /* or NULL: it always does */
-    enum status (*health)(struct engine *e, struct buf *detail);
-    /* NULL, both: it makes none. */
-    enum status (*backup)(struct engine *e, struct engine_backup *b);
-    void (*backup_progress)(struct engine *e, struct engine_backup_progress *p);
-    void (*close)(struct engine *shards[], uint32_t shard_count);
+    engine_submit_fn *submit;
+    engine_flush_fn *flush;
+    engine_poll_fn *poll;
+    engine_next_due_fn *next_due_ms;
+    engine_holds_fn *holds; /* or NULL: it always does */
+    engine_queue_find_fn *queue_find;
+    engine_queue_each_fn *queue_each;
+    engine_speaks_fn *speaks; /* or NULL: it always does */
+    engine_health_fn *health;
+    engine_backup_fn *backup;                   /* or NULL: it makes none; as the next */
+    engine_backup_progress_fn *backup_progress; /* */
+    engine_finished_fn *finished; /* wrappers only (wrap.h): the inner engine has finished op */
+    engine_close_fn *close;
 };
 
 /* First member of each engine's struct. */
 struct engine {
     const struct engine_ops *ops;
+    uint32_t capabilities; /* a set of enum engine_capability */
+    struct engine *outer;  /* the wrapper around it, or NULL */
     struct engine_counters counters;
     uint64_t in_flight; /* submitted and not done */
     uint32_t reading;   /* reads under way, each of which will wake the shard */
@@ -439,8 +454,11 @@ static inline const struct queue_view *engine_queue_moment(const struct engine_q
 
 static inline bool engine_has(const struct engine *e, enum engine_capability capability)
 {
-    return e->ops->capabilities & capability;
+    return e->capabilities & capability;
 }
+
+/* Called from any thread when engine_poll has something to do. */
+typedef void engine_wake(void *ctx, uint32_t shard);
 
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 
@@ -457,8 +475,8 @@ struct engine_options {
     struct instant now;       /* when it is opened; zero: the machine's clocks */
     uint64_t disk_reserve;    /* enqueues are refused below this much free space; 0: the default */
     bool asks;                /* the caller asks engine_holds() before each claim */
-    /* Called from any thread when engine_poll has something to do. */
-    void (*wake)(void *ctx, uint32_t shard);
+    bool trace;               /* every op is logged: trace.h */
+    engine_wake *wake;
     void *wake_ctx;
 };
 
@@ -473,6 +491,7 @@ MUST_USE enum status engine_inspect(const struct engine_options *options,
                                     struct engine_inspection *i, struct buf *error);
 void engine_preview(const struct engine_options *options, struct engine_preview *p);
 bool engine_known(const char *kind);
+extern const char *const engine_verb_names[ENGINE_VERB_COUNT];    /* "put" */
 void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
 extern const char *const engine_table_names[ENGINE_TABLE_COUNT];
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
@@ -510,8 +529,8 @@ void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX]);
 bool cursor_parse(const char *text, size_t len, struct list_cursor *c);
 
 /* For engines: every engine file offers one of these, and reports each op through engine_finish. */
-typedef enum status engine_opener(const struct engine_options *options, uint32_t shard_count,
-                                  struct engine *shards[], struct buf *error);
+typedef enum status engine_open_fn(const struct engine_options *options, uint32_t shard_count,
+                                   struct engine *shards[], struct buf *error);
 void engine_finish(struct engine *e, struct engine_op *op);
 
 /* Takes its time, and may be called from any thread, for any shard. BACKUP_UNAVAILABLE,

@@ -100,7 +100,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 
 static const struct engine_ops memory_ops = {
     .name = "memory",
-    .capabilities = ENGINE_LIVE_VIEW,
     .submit = submit,
     .flush = flush,
     .poll = poll,
@@ -121,7 +120,7 @@ enum status memory_open(const struct engine_options *options, uint32_t shard_cou
     atomic_init(next_queue_id, 1);
     for (uint32_t i = 0; i < shard_count; i++) {
         struct memory *m = mem_zalloc(sizeof(*m));
-        resident_init(&m->r, &memory_ops);
+        resident_init(&m->r, &memory_ops, ENGINE_LIVE_VIEW);
         m->done_last = &m->done_first;
         m->next_queue_id = next_queue_id;
         shards[i] = &m->r.base;

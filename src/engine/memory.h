@@ -5,6 +5,6 @@
 
 #include "engine/engine.h"
 
-engine_opener memory_open;
+engine_open_fn memory_open;
 
 #endif

@@ -11,9 +11,9 @@ struct due {
     struct order_node node; /* tie: the queue's id */
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops)
+void resident_init(struct resident *r, const struct engine_ops *ops, uint32_t capabilities)
 {
-    *r = (struct resident){.base = {.ops = ops}};
+    *r = (struct resident){.base = {.ops = ops, .capabilities = capabilities}};
     order_init(&r->wall);
     order_init(&r->mono);
     order_init(&r->recurring);

@@ -40,7 +40,7 @@ struct resident {
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops);
+void resident_init(struct resident *r, const struct engine_ops *ops, uint32_t capabilities);
 void resident_fini(struct resident *r);
 
 struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,

@@ -1,5 +1,6 @@
 #include "conformance/rig.h"
 #include "core/explain.h"
+#include "engine/chaos.h"
 
 #include <assert.h>
 #include <libpq-fe.h>
@@ -45,6 +46,12 @@ static void open_engine(struct rig *r)
         abort();
     }
     buf_fini(&error);
+    struct chaos_options chaos = {.seed = 1,
+                                  .hold_polls_max = r->hold_polls_max,
+                                  .wake = r->options.wake,
+                                  .wake_ctx = r->options.wake_ctx};
+    if (r->hold_polls_max > 0)
+        chaos_wrap(&r->engine, 1, &chaos);
 }
 
 /* As good as a new one, without the time it takes to make one. */
@@ -70,18 +77,20 @@ static void empty_database(const char *conninfo)
     PQfinish(conn);
 }
 
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
-              bool asks)
+void rig_init(struct rig *r, const struct rig_options *options)
 {
+    const char *kind = options->kind;
     *r = (struct rig){
         /* 2050: a store may throw away in the background what the real clock says has run out. */
         .now = {.wall_ms = 2524608000000, .mono_ms = 5000000},
+        .hold_polls_max = options->hold_polls_max,
         .options = {.kind = kind,
-                    .durability = durability,
+                    .durability = options->durability,
                     .sync_interval_ms = 20,
-                    .memory_limit = memory_limit,
+                    .memory_limit = options->memory_limit,
                     .disk_reserve = 1,
-                    .asks = asks,
+                    .asks = options->asks,
+                    .trace = options->traced,
                     .wake = on_wake,
                     .wake_ctx = r},
     };
@@ -115,7 +124,7 @@ void rig_reopen(struct rig *r)
 
 bool rig_durable(const struct rig *r)
 {
-    return r->engine->ops->capabilities & ENGINE_DURABLE;
+    return engine_has(r->engine, ENGINE_DURABLE);
 }
 
 static void on_done(struct engine_op *op)

@@ -12,8 +12,21 @@
 
 #define RIG_PATIENCE_S 60
 
+/* Which engine, and what stands around it. */
+struct rig_options {
+    const char *kind;
+    enum durability durability;
+    uint64_t memory_limit;
+    /* The rig asks engine_holds() before each claim, as the broker does; between two runs the
+     * engine holds what a claim could take, so that every view is exact. */
+    bool asks;
+    bool traced;             /* trace.h */
+    uint32_t hold_polls_max; /* chaos.h: answers are held back over so many polls; 0: none */
+};
+
 struct rig {
     struct engine_options options;
+    uint32_t hold_polls_max;
     struct engine *engine; /* NULL while closed */
     bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */
@@ -25,11 +38,8 @@ struct rig {
     bool wake;
 };
 
-/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. With
- * `asks` the rig asks engine_holds() before each claim, as the broker does; between two runs the
- * engine holds what a claim could take, so that every view is exact. */
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
-              bool asks);
+/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. */
+void rig_init(struct rig *r, const struct rig_options *options);
 void rig_fini(struct rig *r); /* closes; the folder is gone */
 
 void rig_reopen(struct rig *r); /* close and open again on the same data */

@@ -128,7 +128,9 @@ static int setup_with(uint64_t memory_limit)
     d.variant = "local";
     d.restarts_always = d.checks = false;
     d.shown_count = 0;
-    rig_init(&d.rig, "local", DURABILITY_OS, memory_limit, false);
+    rig_init(&d.rig, &(struct rig_options){.kind = "local",
+                                           .durability = DURABILITY_OS,
+                                           .memory_limit = memory_limit});
     return 0;
 }
 

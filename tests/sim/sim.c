@@ -411,7 +411,10 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
     s->live_max = s->deep ? 3000 : 200;
     static const enum durability durabilities[] = {DURABILITY_FSYNC, DURABILITY_INTERVAL,
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
-    rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit, files && seed % 2);
+    rig_init(&s->rig, &(struct rig_options){.kind = engine,
+                                            .durability = durabilities[sim_pick(s, 5)],
+                                            .memory_limit = memory_limit,
+                                            .asks = files && seed % 2});
     s->shared = engine_has(s->rig.engine, ENGINE_SHARED);
     s->waited = false;
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);

@@ -394,7 +394,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 
 static const struct engine_ops local_ops = {
     .name = "local",
-    .capabilities = ENGINE_DURABLE | ENGINE_LIVE_VIEW,
     .submit = submit,
     .flush = flush,
     .poll = poll,
@@ -439,7 +438,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
     struct local **locals = mem_zalloc(shard_count * sizeof(struct local *));
     for (uint32_t i = 0; i < shard_count; i++) {
         struct local *l = locals[i] = mem_zalloc(sizeof(*l));
-        resident_init(&l->r, &local_ops);
+        resident_init(&l->r, &local_ops, ENGINE_DURABLE | ENGINE_LIVE_VIEW);
         l->r.before_sweep = before_sweep;
         l->r.after_sweep = after_sweep;
         l->r.schedule_changed = journal_schedule;

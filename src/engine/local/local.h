@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 
-engine_opener local_open;
+engine_open_fn local_open;
 
 /* inspect.c: see engine_inspect. */
 MUST_USE enum status local_inspect(const struct engine_options *options,

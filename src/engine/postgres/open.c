@@ -51,6 +51,7 @@ static struct pg *shard_new(struct pg_shared *shared, uint32_t index, struct buf
 {
     struct pg *pg = mem_zalloc(sizeof(*pg));
     pg->base.ops = &postgres_ops;
+    pg->base.capabilities = ENGINE_DURABLE | ENGINE_SHARED;
     pg->shared = shared;
     pg->shard = index;
     pg->due_ms = INT64_MAX;

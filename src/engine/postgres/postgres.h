@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 
-engine_opener postgres_open;
+engine_open_fn postgres_open;
 
 /* Installs the schema in the database, or brings it up to date, and says what was done. */
 MUST_USE enum status postgres_migrate(const struct engine_options *options, struct buf *report);
