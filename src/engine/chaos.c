@@ -112,7 +112,6 @@ static uint32_t poll(struct engine *e)
 }
 
 static const struct engine_ops chaos_ops = {
-    .name = "chaos",
     .submit = submit,
     .flush = wrapper_flush,
     .poll = poll,

@@ -1,8 +1,4 @@
 #include "engine/engine.h"
-#include "engine/local/local.h"
-#include "engine/memory.h"
-#include "engine/postgres/postgres.h"
-#include "engine/trace.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -10,51 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-static const struct {
-    const char *kind;
-    engine_open_fn *open;
-    /* Each may be NULL. */
-    enum status (*migrate)(const struct engine_options *options, struct buf *report);
-    enum status (*inspect)(const struct engine_options *options, struct engine_inspection *i,
-                           struct buf *error);
-    void (*preview)(const struct engine_options *options, struct engine_preview *p);
-} kinds[] = {
-    {"memory", memory_open, NULL, NULL, NULL},
-    {"local", local_open, NULL, local_inspect, local_preview},
-    {"postgres", postgres_open, postgres_migrate, NULL, postgres_preview},
-};
-
-#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
-
-/* KIND_COUNT, with a sentence, when there is none. */
-static size_t kind_find(const char *kind, struct buf *error)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kinds[i].kind, kind) == 0)
-            return i;
-    }
-    buf_printf(error, "there is no engine \"%s\"; choose one of", kind);
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        buf_printf(error, " %s", kinds[i].kind);
-    return KIND_COUNT;
-}
-
-bool engine_known(const char *kind)
-{
-    struct buf ignored = {0};
-    bool known = kind_find(kind, &ignored) < KIND_COUNT;
-    buf_fini(&ignored);
-    return known;
-}
-
-void engine_preview(const struct engine_options *options, struct engine_preview *p)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kinds[i].kind, options->kind) == 0 && kinds[i].preview)
-            kinds[i].preview(options, p);
-    }
-}
 
 const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_OPEN] = "queue_open",
@@ -83,48 +34,6 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_FIRE] = "fire",
     [ENGINE_SWEEP] = "sweep",
 };
-
-const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
-#define X(symbol, name) [ENGINE_TABLE_##symbol] = name,
-    ENGINE_TABLES(X)
-#undef X
-};
-
-enum status engine_open(const struct engine_options *options, uint32_t shard_count,
-                        struct engine *shards[], struct buf *error)
-{
-    assert(shard_count > 0);
-    size_t i = kind_find(options->kind, error);
-    if (i == KIND_COUNT)
-        return STATUS_INVALID_FIELD;
-    enum status status = kinds[i].open(options, shard_count, shards, error);
-    if (!status && options->trace)
-        trace_wrap(shards, shard_count);
-    return status;
-}
-
-enum status engine_migrate(const struct engine_options *options, struct buf *report)
-{
-    size_t i = kind_find(options->kind, report);
-    if (i == KIND_COUNT)
-        return STATUS_INVALID_FIELD;
-    if (kinds[i].migrate)
-        return kinds[i].migrate(options, report);
-    buf_printf(report, "the engine %s brings itself up to date when it is opened", options->kind);
-    return STATUS_OK;
-}
-
-enum status engine_inspect(const struct engine_options *options, struct engine_inspection *i,
-                           struct buf *error)
-{
-    size_t k = kind_find(options->kind, error);
-    if (k == KIND_COUNT)
-        return STATUS_INVALID_FIELD;
-    if (kinds[k].inspect)
-        return kinds[k].inspect(options, i, error);
-    buf_printf(error, "the engine %s has no files of its own to look at", options->kind);
-    return STATUS_INVALID_FIELD;
-}
 
 void engine_close(struct engine *shards[], uint32_t shard_count)
 {
@@ -207,9 +116,8 @@ enum status engine_backup(struct engine *e, struct engine_backup *b)
     b->path[0] = '\0';
     if (e->ops->backup)
         return e->ops->backup(e, b);
-    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->ops->name,
-               engine_has(e, ENGINE_DURABLE) ? "back up its database, as with pg_basebackup"
-                                             : "use the engine local to keep messages");
+    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->kind->name,
+               e->kind->no_backup);
     return STATUS_BACKUP_UNAVAILABLE;
 }
 

@@ -1,7 +1,6 @@
 /* The engine contract: where messages live. This header and op.h, which has the
- * operations one by one, are enough to write an engine. docs/writing-an-engine.md
- * does so step by step. tests/conformance must not be able to tell any engine from
- * `memory`, but for what a capability allows.
+ * operations one by one, are enough to write an engine. tests/conformance must not
+ * be able to tell any engine from `memory`, but for what a capability allows.
  *
  * Shape. An engine is opened once per process and handed out as one `struct engine` for each
  * shard. A shard is a thread that owns queues. Operations are asynchronous: the caller embeds a
@@ -46,7 +45,7 @@
  *   5. ENGINE_UNAVAILABLE means that nobody can tell: after recovery the effect is there wholly or
  *      not at all. An engine that comes back by itself goes on; one that needs a restart sets
  *      engine.failed, and answers every op with ENGINE_UNAVAILABLE from then on.
- *   6. ENGINE_REFUSED is for one op that the store will never take, whatever it is asked again. The
+ *   6. ENGINE_REFUSED is for one op that the store will never take, however often it is asked. The
  *      other ops of its group are done without it.
  *   7. At most one unexpired receipt exists for a message.
  *   8. In a DURABLE engine leases, attempts, places, totals and configurations survive a restart.
@@ -63,7 +62,8 @@
  *   message_new, message_set_…, message_free       a message to show (message.h)
  *   engine_finish                                  an op is done (below)
  * An engine that keeps its queues in this process takes core/queue.h as a whole, through
- * resident.h: then every verb but QUEUE_SET and QUEUE_DELETE is there already. */
+ * resident.h: then every verb but QUEUE_SET and QUEUE_DELETE is there already. (QUEUE_OPEN is for
+ * SHARED engines, which cannot be of that sort.) */
 #ifndef TRIAGE_ENGINE_ENGINE_H
 #define TRIAGE_ENGINE_ENGINE_H
 
@@ -73,6 +73,7 @@
 #include <stdatomic.h>
 
 struct engine;
+struct engine_kind;
 
 /* A queue as the layer above sees it: the head of each engine's own struct. The caller reads it,
  * and writes only the last two fields. The handle begins with the QUEUE_SET or QUEUE_OPEN that gave
@@ -105,8 +106,10 @@ static inline const struct queue_view *engine_queue_moment(const struct engine_q
 enum engine_capability {
     /* What was answered with OK survives a restart. Without it everything is gone at close. */
     ENGINE_DURABLE = 1 << 0,
-    /* Ops take effect inside submit, in order of submission, and are done in that order. The view
-     * is exact at every moment between two calls, and so is q->schedules.
+    /* Ops take effect inside submit, in order of submission, and are done in that order; when one
+     * is done, everything submitted before it is as durable as it is. The view is exact at every
+     * moment between two calls, and so is q->schedules; but the head of a lane may be an older one
+     * until engine_holds() was true.
      *
      * Without it the view is what the answers so far say, less what claims under way may take; its
      * heads may be older than its counts, and a claim may find more or less than it shows. Plans
@@ -119,40 +122,90 @@ enum engine_capability {
     ENGINE_SHARED = 1 << 2,
 };
 
-/* The tables of an engine that keeps messages in a database, as far as they can swell. */
-#define ENGINE_TABLES(X)                                                                           \
-    X(READY, "ready")                                                                              \
-    X(SCHEDULED, "scheduled")                                                                      \
-    X(LEASED, "leased")                                                                            \
-    X(DEAD, "dead")                                                                                \
-    X(HISTORY, "history")                                                                          \
-    X(BODY, "body")                                                                                \
-    X(DEDUP, "dedup")                                                                              \
-    X(TALLY, "tally")                                                                              \
-    X(COUNTED, "counted")                                                                          \
-    X(LANE, "lane")                                                                                \
-    X(MARK, "mark")
+/* What an engine is told when it is opened. */
 
-enum engine_table {
-#define X(symbol, name) ENGINE_TABLE_##symbol,
-    ENGINE_TABLES(X)
-#undef X
-        ENGINE_TABLE_COUNT
+/* A setting of one engine, declared in its kind. From this table come the key in triage.conf, the
+ * flag, the variable in the environment, the line in --help, and the check of what is given. */
+struct engine_setting {
+    const char *name; /* "memory_limit": no other setting has it */
+    enum engine_setting_type {
+        ENGINE_TEXT,
+        ENGINE_NUMBER, /* up to UINT32_MAX */
+        ENGINE_BYTES,  /* 64K, 128M, 1G, 2T */
+    } type;
+    uint64_t min, max; /* the range of a number, both 0 for any; the longest text */
+    const char *value; /* the default, as it would be written */
+    const char *takes; /* "DIR": what --help calls it */
+    const char *help;
+    /* Whoever gives this setting means this engine: what is logged when another one runs; or NULL.
+     */
+    const char *unused;
 };
 
+/* What was given for one of them. */
+struct engine_value {
+    const char *name;
+    const char *text;
+    uint64_t number;
+};
+
+/* When what was answered is safe: on the disk, with the kernel, or on the disk every so often. */
+enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
+bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
+
+/* Asks for a poll of this shard, and for another look at next_due_ms. Any thread, also the shard's
+ * own; never while holding what a callback of the engine needs. Once too often does no harm. Not
+ * before the first submit or next_due_ms of that shard, and not after close has returned. */
+typedef void engine_wake(void *ctx, uint32_t shard);
+
+struct engine_options {
+    const char *kind;                  /* a name: engine_kind_find() */
+    const struct engine_value *values; /* of the settings that its kind declares */
+    uint32_t value_count;
+    enum durability durability;
+    int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
+    struct instant now;       /* when it is opened; zero: the machine's clocks */
+    bool asks;                /* the caller asks engine_holds() before each claim */
+    bool trace;               /* every op is logged: trace.h */
+    engine_wake *wake;
+    void *wake_ctx;
+};
+
+/* For engines. A setting that was not given is "" or 0, which an engine takes for its default. */
+const char *engine_option_text(const struct engine_options *o, const char *name);
+uint64_t engine_option_number(const struct engine_options *o, const char *name);
+
+/* What an engine counts. */
+
+/* A counter of one engine, declared in its kind. /metrics has it as triage_engine_NAME. */
+struct engine_counter {
+    const char *name; /* "refills_total" */
+    enum engine_counter_type { ENGINE_COUNTER, ENGINE_GAUGE } type;
+    enum engine_counter_unit {
+        ENGINE_PLAIN,
+        ENGINE_MILLI,
+        ENGINE_MICRO
+    } unit; /* of what it says */
+    const char *help;
+    bool of_store; /* the same on every server that shares the store */
+    /* Not NULL: a value for each of these, which /metrics shows with the label. */
+    const char *label;
+    const char *const *labels;
+    uint32_t label_count;
+    const char *after; /* the name of another counter: no samples while that is 0; or NULL */
+};
+
+#define ENGINE_OWN_MAX 40
+
+/* Each shard counts for itself, and the layer above adds up; what belongs to the process is counted
+ * by the first shard alone. An engine brings its part up to date in poll at the latest. */
 struct engine_counters {
-    uint64_t ops[ENGINE_VERB_COUNT];
-    uint64_t groups;         /* commits */
-    uint64_t group_ops;      /* ops in them */
-    uint64_t commit_us;      /* time spent committing */
-    uint64_t refills;        /* reads of a tail from disk */
-    uint64_t resident_bytes; /* messages in memory */
-    uint64_t disk_free_bytes;
-    uint64_t table_looks; /* how often what follows was read; 0: there are no tables */
-    uint64_t table_dead_rows[ENGINE_TABLE_COUNT];
-    uint64_t table_bytes[ENGINE_TABLE_COUNT];
-    uint64_t table_index_bytes[ENGINE_TABLE_COUNT];
-    uint64_t oldest_transaction_ms; /* for so long nothing that died could be taken away */
+    uint64_t ops[ENGINE_VERB_COUNT]; /* engine_submit counts */
+    uint64_t groups;                 /* commits; 0 where there are none, as the next two */
+    uint64_t group_ops;              /* ops in them */
+    uint64_t commit_us;              /* time spent committing */
+    /* What its kind declares, in that order; one place for each, or for each of its labels. */
+    uint64_t own[ENGINE_OWN_MAX];
 };
 
 #define BACKUP_PATH_MAX 1024
@@ -160,7 +213,7 @@ struct engine_counters {
 /* A backup: see engine_backup_fn. */
 struct engine_backup {
     /* Set by the caller. */
-    const char *directory;     /* a name in engine_options.backup_dir, or the path of one */
+    const char *directory;     /* a name in the folder of backups, or the path of one */
     const atomic_bool *cancel; /* ends it: DRAINING */
     /* Set by the engine. */
     char path[BACKUP_PATH_MAX];
@@ -306,7 +359,6 @@ typedef void engine_finished_fn(struct engine *e, struct engine_op *op);
 typedef void engine_close_fn(struct engine *shards[], uint32_t shard_count);
 
 struct engine_ops {
-    const char *name;
     engine_submit_fn *submit;
     engine_flush_fn *flush;
     engine_poll_fn *poll;
@@ -326,62 +378,72 @@ struct engine_ops {
  * thread. */
 struct engine {
     const struct engine_ops *ops;
-    uint32_t capabilities; /* a set of enum engine_capability */
-    struct engine *outer;  /* the wrapper around it, or NULL */
+    const struct engine_kind *kind;
+    struct engine *outer; /* the wrapper around it, or NULL */
     struct engine_counters counters;
     uint64_t in_flight; /* submitted and not done: engine_submit and engine_finish count */
     uint32_t reading;   /* reads that engine_holds asked for and that are not here yet */
     bool failed;        /* for good: only a restart can bring it back to what is on disk */
 };
 
-static inline bool engine_has(const struct engine *e, enum engine_capability capability)
-{
-    return e->capabilities & capability;
-}
-
-/* Asks for a poll of this shard, and for another look at next_due_ms. Any thread, also the shard's
- * own; never while holding what a callback of the engine needs. Once too often does no harm. Not
- * before the first submit or next_due_ms of that shard, and not after close has returned. */
-typedef void engine_wake(void *ctx, uint32_t shard);
-
-enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
-
-struct engine_options {
-    const char *kind;            /* "memory", "local", "postgres" */
-    const char *data_dir;        /* local */
-    const char *backup_dir;      /* local: where backups are made; NULL or empty: none are */
-    const char *postgres;        /* postgres: a connection string as libpq takes them */
-    const char *postgres_listen; /* … for notifications alone; NULL or empty: the same */
-    int64_t postgres_timeout_ms; /* … how long a group may take; 0: the default */
-    enum durability durability;
-    int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
-    uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */
-    struct instant now;       /* when it is opened; zero: the machine's clocks */
-    uint64_t disk_reserve;    /* enqueues are refused below this much free space; 0: the default */
-    bool asks;                /* the caller asks engine_holds() before each claim */
-    bool trace;               /* every op is logged: trace.h */
-    engine_wake *wake;
-    void *wake_ctx;
-};
+/* Kinds */
 
 /* Opens the store once and hands out one engine per shard, each with the queues that
- * engine_shard_of() gives it. On failure nothing stays open and `error` has a sentence. */
+ * engine_shard_of() gives it.
+ * Triage:
+ *   - `options` and what it points to stay until close
+ * Engine:
+ *   - what a DURABLE engine holds can be found (queue_find) and claimed when this returns. A SHARED
+ *     one whose store is away may open without: sweeps show the queues then, when it is back
+ *   - on failure nothing stays open, and `error` has a sentence */
 typedef enum status engine_open_fn(const struct engine_options *options, uint32_t shard_count,
                                    struct engine *shards[], struct buf *error);
+
+/* Brings the store up to date, which opening it does too; `report` has a sentence. */
+typedef enum status engine_migrate_fn(const struct engine_options *options, struct buf *report);
+
+/* Looks at a store that no server has open. OK also when there is damage. Otherwise nothing was
+ * looked at, and `error` has a sentence. */
+typedef enum status engine_inspect_fn(const char *path, struct engine_inspection *i,
+                                      struct buf *error);
+typedef void engine_preview_fn(const struct engine_options *options, struct engine_preview *p);
+
+/* An engine as a whole: what registry.c lists. */
+struct engine_kind {
+    const char *name;
+    uint32_t capabilities; /* a set of enum engine_capability */
+    engine_open_fn *open;
+    engine_migrate_fn *migrate; /* optional, as the next two */
+    engine_inspect_fn *inspect;
+    engine_preview_fn *preview;
+    const struct engine_setting *settings;
+    uint32_t setting_count;
+    const struct engine_counter *counters;
+    uint32_t counter_count;
+    const char *place;     /* the setting that says where the data is, for the log; or NULL */
+    const char *no_backup; /* what to do instead, where there is no backup: half a sentence */
+};
+
+const struct engine_kind *engine_kind_at(size_t i); /* NULL behind the last */
+const struct engine_kind *engine_kind_find(const char *name);
+void engine_kind_names(struct buf *out, const char *between); /* of all */
+/* One more than registry.c has, for tests; before any is opened. `kind` stays. */
+void engine_kind_add(const struct engine_kind *kind);
+
+static inline bool engine_has(const struct engine *e, enum engine_capability capability)
+{
+    return e->kind->capabilities & capability;
+}
+
 MUST_USE enum status engine_open(const struct engine_options *options, uint32_t shard_count,
                                  struct engine *shards[], struct buf *error);
-/* Brings the engine's store up to date, which opening it does too; `report` has a sentence. */
 MUST_USE enum status engine_migrate(const struct engine_options *options, struct buf *report);
-/* OK also when there is damage. Otherwise nothing was looked at, and `error` has a sentence. */
-MUST_USE enum status engine_inspect(const struct engine_options *options,
-                                    struct engine_inspection *i, struct buf *error);
+MUST_USE enum status engine_inspect(const char *path, struct engine_inspection *i,
+                                    struct buf *error); /* with the first kind that can */
 void engine_preview(const struct engine_options *options, struct engine_preview *p);
-bool engine_known(const char *kind);
-extern const char *const engine_verb_names[ENGINE_VERB_COUNT];    /* "put" */
 void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
-extern const char *const engine_table_names[ENGINE_TABLE_COUNT];
+
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
-bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
 
 /* For callers: the callbacks by the same names, which assert and count. */
 void engine_submit(struct engine *e, struct engine_op *op, struct instant now);

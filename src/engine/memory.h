@@ -5,6 +5,6 @@
 
 #include "engine/engine.h"
 
-engine_open_fn memory_open;
+extern const struct engine_kind memory_kind;
 
 #endif

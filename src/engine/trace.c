@@ -174,7 +174,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 }
 
 static const struct engine_ops trace_ops = {
-    .name = "trace",
     .submit = submit,
     .flush = wrapper_flush,
     .poll = wrapper_poll,

@@ -9,7 +9,7 @@ void wrapper_init(struct wrapper *w, const struct engine_ops *ops, struct engine
 {
     assert(!inner->outer);
     assert(inner->in_flight == 0);
-    w->base = (struct engine){.ops = ops};
+    w->base = (struct engine){.ops = ops, .kind = inner->kind};
     w->inner = inner;
     inner->outer = &w->base;
     wrapper_sync(w);
@@ -21,7 +21,6 @@ void wrapper_sync(struct wrapper *w)
     struct engine_counters counters = w->inner->counters;
     memcpy(counters.ops, w->base.counters.ops, sizeof(counters.ops));
     w->base.counters = counters;
-    w->base.capabilities = w->inner->capabilities;
     w->base.reading = w->inner->reading;
     w->base.failed = w->inner->failed;
 }

@@ -27,8 +27,8 @@ static inline struct wrapper *wrapper_of(struct engine *e)
 
 void wrapper_init(struct wrapper *w, const struct engine_ops *ops, struct engine *inner);
 
-/* The caller reads capabilities, counters, `reading` and `failed` in the struct it holds: copies
- * what the inner engine says there. */
+/* The caller reads counters, `reading` and `failed` in the struct it holds: copies what the inner
+ * engine says there. */
 void wrapper_sync(struct wrapper *w);
 
 /* Every callback, passed on. wrapper_close frees the wrappers, each of which is one allocation. */

@@ -27,6 +27,8 @@ struct rig_options {
 struct rig {
     struct engine_options options;
     uint32_t hold_polls_max;
+    uint64_t memory_limit;
+    struct engine_value values[4];
     struct engine *engine; /* NULL while closed */
     bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */
@@ -48,6 +50,7 @@ bool rig_durable(const struct rig *r);
 /* Submits the ops as one group and returns when each is done. Their `done` and `user` are the
  * rig's. */
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count);
+uint64_t rig_counter(const struct rig *r, const char *name); /* of those its kind declares */
 void rig_run_one(struct rig *r, struct engine_op *op);
 void rig_wait(struct rig *r); /* until the engine asks for attention */
 

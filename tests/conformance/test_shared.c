@@ -38,7 +38,7 @@ static int setup(void **state)
     d.restarts_always = d.checks = false;
     d.shown_count = d.steps = 0;
     rig_init(&d.rig, &(struct rig_options){.kind = "postgres", .durability = DURABILITY_OS});
-    others = PQconnectdb(d.rig.options.postgres);
+    others = PQconnectdb(getenv("TRIAGE_TEST_POSTGRES"));
     make();
     return 0;
 }
