@@ -1,6 +1,7 @@
 /* The engine contract: where messages live. This header and op.h, which has the
- * operations one by one, are enough to write an engine. tests/conformance must not
- * be able to tell any engine from `memory`, but for what a capability allows.
+ * operations one by one, are enough to write an engine. docs/writing-an-engine.md
+ * does so step by step. tests/conformance must not be able to tell any engine from
+ * `memory`, but for what a capability allows.
  *
  * Shape. An engine is opened once per process and handed out as one `struct engine` for each
  * shard. A shard is a thread that owns queues. Operations are asynchronous: the caller embeds a

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/resident.h"
+#include "example_engine/example.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct variant {
     struct rig_options rig;
     bool restarts_always;
     bool files;
+    bool threads; /* it has some, beside those with files */
 };
 
 #define HOLD 3 /* polls that may report nothing, where answers are held back */
@@ -37,6 +39,7 @@ static const struct variant variants[] = {
     {.name = "postgres, restarted again and again",
      .rig = {.kind = "postgres", .durability = DURABILITY_OS},
      .restarts_always = true},
+    {.name = "example", .rig = {.kind = "example"}, .threads = true},
     /* With wrappers around them: nobody can tell, but for the time it takes. */
     {.name = "memory, traced", .rig = {.kind = "memory", .traced = true}},
     {.name = "memory, held back", .rig = {.kind = "memory", .hold_polls_max = HOLD}},
@@ -100,13 +103,14 @@ static int run_variant(const struct CMUnitTest *tests, size_t count)
 static bool by_default(const struct variant *v)
 {
     if (strcmp(v->rig.kind, "postgres") != 0)
-        return !getenv("TRIAGE_TEST_THREADS") || (v->files && !v->restarts_always);
+        return !getenv("TRIAGE_TEST_THREADS") || v->threads || (v->files && !v->restarts_always);
     return getenv("TRIAGE_TEST_POSTGRES") && (!v->restarts_always || getenv("TRIAGE_SOAK"));
 }
 
 int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only)
 {
     int failed = 0;
+    engine_kind_add(&example_kind);
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         variant = &variants[i];
         const char *only = getenv("TRIAGE_TEST_VARIANT");
