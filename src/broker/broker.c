@@ -190,11 +190,4 @@ void broker_counters(struct broker *b, struct broker_counters *counters,
         uv_mutex_unlock(&s->published_mutex);
     }
     counters->webhooks_lost = webhooks_lost(b->webhooks);
-    /* These are the process's, not the shard's. */
-    const struct engine_counters *first = &b->shards[0].published_engine;
-    uv_mutex_lock(&b->shards[0].published_mutex);
-    engine->groups = first->groups;
-    engine->commit_us = first->commit_us;
-    engine->disk_free_bytes = first->disk_free_bytes;
-    uv_mutex_unlock(&b->shards[0].published_mutex);
 }

@@ -7,10 +7,32 @@
 #include <string.h>
 #include <xxhash.h>
 
-const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
-#define X(symbol, name) [ENGINE_TABLE_##symbol] = name,
-    ENGINE_TABLES(X)
-#undef X
+const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = "queue_open",
+    [ENGINE_QUEUE_SET] = "queue_set",
+    [ENGINE_QUEUE_DELETE] = "queue_delete",
+    [ENGINE_PUT] = "put",
+    [ENGINE_IMPORT] = "import",
+    [ENGINE_CLAIM] = "claim",
+    [ENGINE_ACK] = "ack",
+    [ENGINE_NACK] = "nack",
+    [ENGINE_RELEASE] = "release",
+    [ENGINE_EXTEND] = "extend",
+    [ENGINE_CANCEL] = "cancel",
+    [ENGINE_MOVE] = "move",
+    [ENGINE_COUNT] = "count",
+    [ENGINE_HEADS] = "heads",
+    [ENGINE_GET] = "get",
+    [ENGINE_PURGE] = "purge",
+    [ENGINE_LIST] = "list",
+    [ENGINE_DEAD_LIST] = "dead_list",
+    [ENGINE_DEAD_REDRIVE] = "dead_redrive",
+    [ENGINE_DEAD_DROP] = "dead_drop",
+    [ENGINE_SCHEDULE_SET] = "schedule_set",
+    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
+    [ENGINE_SCHEDULE_LIST] = "schedule_list",
+    [ENGINE_FIRE] = "fire",
+    [ENGINE_SWEEP] = "sweep",
 };
 
 void engine_close(struct engine *shards[], uint32_t shard_count)
@@ -94,9 +116,8 @@ enum status engine_backup(struct engine *e, struct engine_backup *b)
     b->path[0] = '\0';
     if (e->ops->backup)
         return e->ops->backup(e, b);
-    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->ops->name,
-               engine_has(e, ENGINE_DURABLE) ? "back up its database, as with pg_basebackup"
-                                             : "use the engine local to keep messages");
+    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->kind->name,
+               e->kind->no_backup);
     return STATUS_BACKUP_UNAVAILABLE;
 }
 
@@ -111,7 +132,10 @@ void engine_finish(struct engine *e, struct engine_op *op)
 {
     assert(e->in_flight > 0);
     e->in_flight--;
-    op->done(op);
+    if (e->outer)
+        e->outer->ops->finished(e->outer, op);
+    else
+        op->done(op);
 }
 
 void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX])

@@ -11,9 +11,9 @@ struct due {
     struct order_node node; /* tie: the queue's id */
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops)
+void resident_init(struct resident *r, const struct engine_ops *ops, const struct engine_kind *kind)
 {
-    *r = (struct resident){.base = {.ops = ops}};
+    *r = (struct resident){.base = {.ops = ops, .kind = kind}};
     order_init(&r->wall);
     order_init(&r->mono);
     order_init(&r->recurring);
@@ -62,7 +62,7 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
     rq->face.next_seq = 1;
     rq->engine = r;
     queue_init(&rq->core, id, &rq->face.config, &rq->face.view, &rq->face.next_seq, random_bytes);
-    rq->core.memory_total = &r->base.counters.resident_bytes;
+    rq->core.memory_total = &r->base.counters.own[RESIDENT_BYTES];
     rq->due_wall = due_new(rq);
     rq->due_mono = due_new(rq);
     map_put(&r->queues, rq->face.name, len, rq);

@@ -8,6 +8,13 @@
 #include "core/queue.h"
 #include "engine/engine.h"
 
+/* What messages take in memory: the first counter that such an engine declares. */
+enum { RESIDENT_BYTES = 0 };
+#define RESIDENT_COUNTER                                                                           \
+    {                                                                                              \
+        .name = "resident_bytes", .type = ENGINE_GAUGE, .help = "Messages in memory."              \
+    }
+
 struct due;
 struct recurring;
 
@@ -40,7 +47,8 @@ struct resident {
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops);
+void resident_init(struct resident *r, const struct engine_ops *ops,
+                   const struct engine_kind *kind);
 void resident_fini(struct resident *r);
 
 struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,

@@ -390,7 +390,7 @@ static void open_engine(struct run *r)
 {
     struct engine_options options = {.now = {.wall_ms = EPOCH_MS}};
     struct buf error = {0};
-    enum status status = memory_open(&options, 1, &r->engine, &error);
+    enum status status = memory_kind.open(&options, 1, &r->engine, &error);
     assert(status == STATUS_OK);
     configure(r, &r->workload->queue);
 }

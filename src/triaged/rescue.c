@@ -61,13 +61,12 @@ static void on_progress(void *ctx, uint64_t bytes, uint64_t bytes_total)
 
 static int inspect(struct rescue *r, const char *dir)
 {
-    struct engine_options options = {.kind = "local", .data_dir = dir};
     struct buf error = {0};
     r->inspection.damage = on_damage;
     r->inspection.progress = on_progress;
     r->inspection.ctx = r;
     progress_init(&r->progress, true, 0);
-    enum status status = engine_inspect(&options, &r->inspection, &error);
+    enum status status = engine_inspect(dir, &r->inspection, &error);
     progress_wipe(&r->progress);
     if (status)
         fprintf(stderr, "triaged: %s\n", buf_cstr(&error));

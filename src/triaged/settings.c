@@ -5,6 +5,7 @@
 #include "core/levels.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
@@ -126,7 +127,17 @@ static bool parse_profile(const char *text, void *field, size_t size)
 
 static bool parse_engine(const char *text, void *field, size_t size)
 {
-    return engine_known(text) && parse_text(text, field, size);
+    return engine_kind_find(text) && parse_text(text, field, size);
+}
+
+/* A number of an engine, in a wider field. */
+static bool parse_engine_number(const char *text, void *field, size_t size)
+{
+    uint32_t value;
+    if (size != sizeof(uint64_t) || !parse_number(text, &value, sizeof(value)))
+        return false;
+    *(uint64_t *)field = value;
+    return true;
 }
 
 struct setting {
@@ -140,7 +151,8 @@ struct setting {
 
 #define FIELD(name) offsetof(struct settings, name), sizeof(((struct settings *)0)->name)
 
-static const struct setting settings_table[] = {
+/* Those of the server. Behind `engine` go those that the engines declare. */
+static const struct setting server_settings[] = {
     {"listen", "127.0.0.1:7420", NULL, FIELD(listen), "ADDR:PORT",
      "address in numbers or localhost, and port for HTTP; port 0 takes a free one; may be "
      "repeated"},
@@ -155,22 +167,13 @@ static const struct setting settings_table[] = {
      "authorities of client certificates, as PEM; a certificate's name is a token's name"},
     {"tls_client_required", "off", parse_switch, FIELD(tls_client_required), "on|off",
      "whether a client without a certificate is refused"},
-    {"data", "./data", parse_text, FIELD(data), "DIR",
-     "directory of the local engine; created when missing"},
-    {"backup_dir", "", parse_text, FIELD(backup_dir), "DIR",
-     "folder in which POST /v1/admin/backup makes backups; empty: it makes none"},
-    {"engine", "local", parse_engine, FIELD(engine), "memory|local|postgres",
-     "where messages live"},
-    {"postgres", "", parse_text, FIELD(postgres), "CONNINFO",
-     "database of the postgres engine, as libpq takes it: \"host=db1,db2 dbname=triage\""},
-    {"postgres_listen", "", parse_text, FIELD(postgres_listen), "CONNINFO",
-     "the same without a pooler, for notifications alone; empty: as postgres"},
-    {"postgres_timeout_seconds", "15", parse_number, FIELD(postgres_timeout_seconds), "NUMBER",
-     "how long the database may take for a group of requests before they get 503"},
+    {"engine", "local", parse_engine, FIELD(engine), NULL, "where messages live"},
     {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
      "when an answer may leave"},
     {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
      "how much goes to standard error"},
+    {"trace_engine", "off", parse_switch, FIELD(trace_engine), "on|off",
+     "whether every operation of the engine is logged, with what became of it; at log_level info"},
     {"shards", "1", parse_number, FIELD(shards), "NUMBER", "threads that own queues, 1 to 64"},
     {"net_threads", "0", parse_number, FIELD(net_threads), "NUMBER",
      "threads of their own for HTTP, up to 64; 0: the shards' threads do it"},
@@ -190,11 +193,6 @@ static const struct setting settings_table[] = {
      "queues at most; 0: no limit"},
     {"inbox_max", "65536", parse_number, FIELD(inbox_max), "NUMBER",
      "requests under way in one shard before enqueues get 503 overloaded"},
-    {"memory_limit", "128M", parse_bytes, FIELD(memory_limit), "BYTES[K|M|G|T]",
-     "messages kept in memory; what is behind stays on disk"},
-    {"disk_reserve", "0", parse_bytes, FIELD(disk_reserve), "BYTES[K|M|G|T]",
-     "enqueues get 507 below this much free space; 0: a third of a small disk, 1.5G of a large "
-     "one"},
     {"drain_seconds", "30", parse_number, FIELD(drain_seconds), "NUMBER",
      "how long SIGTERM waits for answers under way"},
     {"tokens_file", "", parse_text, FIELD(tokens_file), "FILE",
@@ -213,12 +211,16 @@ static const struct setting settings_table[] = {
      "certificates that sign those of webhooks' receivers; empty: the system's"},
 };
 
-#define SETTING_COUNT (sizeof(settings_table) / sizeof(settings_table[0]))
-_Static_assert(SETTING_COUNT <= SETTINGS_MAX, "each has an origin");
+#define SERVER_COUNT (sizeof(server_settings) / sizeof(server_settings[0]))
+
+/* All of them, in the order of --help. Made once. */
+static struct setting settings_table[SETTINGS_MAX];
+static size_t setting_count;
+static struct buf engine_names;
 
 static const struct setting *find(const char *key)
 {
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
+    for (size_t i = 0; i < setting_count; i++) {
         if (strcmp(settings_table[i].key, key) == 0)
             return &settings_table[i];
     }
@@ -240,6 +242,74 @@ const char *settings_endpoint_place(const struct settings *s, const struct setti
                                     char out[SETTINGS_PLACE_MAX])
 {
     return place(s, e->key, e->origin, out);
+}
+
+/* The place of an engine's setting among all that engines declare. */
+typedef void each_fn(struct settings *s, const struct engine_kind *kind,
+                     const struct engine_setting *setting, size_t at);
+
+static void each_engine_setting(struct settings *s, each_fn *each)
+{
+    size_t at = 0;
+    const struct engine_kind *kind;
+    for (size_t k = 0; (kind = engine_kind_at(k)); k++) {
+        for (uint32_t i = 0; i < kind->setting_count; i++)
+            each(s, kind, &kind->settings[i], at++);
+    }
+}
+
+static void table_add(struct setting setting)
+{
+    assert(setting_count < SETTINGS_MAX);
+    assert(!find(setting.key));
+    settings_table[setting_count++] = setting;
+}
+
+static void table_add_engine(struct settings *s, const struct engine_kind *kind,
+                             const struct engine_setting *e, size_t at)
+{
+    bool is_text = e->type == ENGINE_TEXT;
+    (void)s, (void)kind;
+    assert(at < SETTINGS_ENGINE_MAX);
+    assert(!is_text || e->max < SETTINGS_TEXT_MAX);
+    table_add((struct setting){
+        .key = e->name,
+        .value = e->value,
+        .parse = is_text                    ? parse_text
+                 : e->type == ENGINE_NUMBER ? parse_engine_number
+                                            : parse_bytes,
+        .offset = is_text ? offsetof(struct settings, engine_texts) + at * SETTINGS_TEXT_MAX
+                          : offsetof(struct settings, engine_values) +
+                                at * sizeof(struct engine_value) +
+                                offsetof(struct engine_value, number),
+        .size = is_text ? e->max + 1 : sizeof(uint64_t),
+        .takes = e->takes,
+        .meaning = e->help,
+    });
+}
+
+static void make_table(void)
+{
+    if (setting_count > 0)
+        return;
+    engine_kind_names(&engine_names, "|");
+    for (size_t i = 0; i < SERVER_COUNT; i++) {
+        struct setting setting = server_settings[i];
+        bool is_engine = strcmp(setting.key, "engine") == 0;
+        if (is_engine)
+            setting.takes = buf_cstr(&engine_names);
+        table_add(setting);
+        if (is_engine)
+            each_engine_setting(NULL, table_add_engine);
+    }
+}
+
+static void name_value(struct settings *s, const struct engine_kind *kind,
+                       const struct engine_setting *setting, size_t at)
+{
+    (void)kind;
+    s->engine_values[at].name = setting->name;
+    s->engine_values[at].text = setting->type == ENGINE_TEXT ? s->engine_texts[at] : NULL;
 }
 
 /* A sentence that begins with the key of the setting. */
@@ -270,7 +340,7 @@ static void complain_unknown(struct settings *s, const char *key)
     char where[SETTINGS_PLACE_MAX], name[80];
     struct suggestion near;
     suggest_begin(&near, key, strlen(key));
-    for (size_t i = 0; i < SETTING_COUNT; i++)
+    for (size_t i = 0; i < setting_count; i++)
         suggest_offer(&near, settings_table[i].key);
     for (size_t i = 0; flag && i < sizeof(words) / sizeof(words[0]); i++)
         suggest_offer(&near, words[i]);
@@ -363,7 +433,7 @@ static void load_file(struct settings *s)
 
 static void load_environment(struct settings *s)
 {
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
+    for (size_t i = 0; i < setting_count; i++) {
         char name[80];
         key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
         const char *value = getenv(name);
@@ -372,14 +442,14 @@ static void load_environment(struct settings *s)
     }
 }
 
-/* Flags: --log-level debug, --log-level=debug */
+/* Flags: --log-level debug, --log-level=debug; a switch may stand alone: --trace-engine */
 
 static void help(void)
 {
     printf("Usage: triaged [--check] [--config FILE] [--KEY VALUE]...\n"
            "       triaged migrate|check|salvage ...\n\n"
            "The Triage server: a durable priority queue over HTTP.\n\n");
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
+    for (size_t i = 0; i < setting_count; i++) {
         const struct setting *t = &settings_table[i];
         char flag[80] = "--";
         for (size_t n = 2, k = 0; t->key[k]; k++, n++)
@@ -449,7 +519,10 @@ static void take_flag(struct settings *s, const char *flag, const char *value, b
         complain(s, "--config takes a path of less than %zu bytes", sizeof(s->config));
     if (first || !flag_key(s, flag, len, key))
         return;
-    if (!value && (is_config || find(key)))
+    const struct setting *found = find(key);
+    if (!value && found && found->parse == parse_switch)
+        value = "on";
+    if (!value && (is_config || found))
         complain(s, "%s needs a value; see triaged --help", flag);
     else if (!is_config)
         set(s, key, value);
@@ -588,6 +661,25 @@ static void finish_hosts(struct settings *s)
     buf_fini(&error);
 }
 
+static void check_range(struct settings *s, const char *key, uint64_t value, uint64_t min,
+                        uint64_t max)
+{
+    char said[128];
+    if (value >= min && value <= max)
+        return;
+    snprintf(said, sizeof(said), "%s takes %" PRIu64 " to %" PRIu64 ", not %" PRIu64, key, min, max,
+             value);
+    complain_of(s, said);
+}
+
+static void check_engine_range(struct settings *s, const struct engine_kind *kind,
+                               const struct engine_setting *setting, size_t at)
+{
+    (void)kind;
+    if (setting->type != ENGINE_TEXT && setting->max > 0)
+        check_range(s, setting->name, s->engine_values[at].number, setting->min, setting->max);
+}
+
 static void finish_ranges(struct settings *s)
 {
     const struct {
@@ -595,20 +687,14 @@ static void finish_ranges(struct settings *s)
         uint64_t value, min, max;
     } ranges[] = {
         {"shards", s->shards, 1, 64},
-        {"postgres_timeout_seconds", s->postgres_timeout_seconds, 1, 600},
         {"net_threads", s->net_threads, 0, 64},
         {"max_connections", s->max_connections, 1, UINT32_MAX},
         {"inbox_max", s->inbox_max, 1, UINT32_MAX},
         {"buffers_limit", s->buffers_limit, HTTP_BUFFERS_MIN, 1ull << 50},
     };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max)
-            continue;
-        char said[128];
-        snprintf(said, sizeof(said), "%s takes %" PRIu64 " to %" PRIu64 ", not %" PRIu64,
-                 ranges[i].key, ranges[i].min, ranges[i].max, ranges[i].value);
-        complain_of(s, said);
-    }
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        check_range(s, ranges[i].key, ranges[i].value, ranges[i].min, ranges[i].max);
+    each_engine_setting(s, check_engine_range);
 }
 
 static void finish_tls(struct settings *s)
@@ -641,7 +727,9 @@ static void finish(struct settings *s)
 enum settings_outcome settings_load(struct settings *s, int argc, char **argv)
 {
     *s = (struct settings){0};
-    for (size_t i = 0; i < SETTING_COUNT; i++)
+    make_table();
+    each_engine_setting(s, name_value);
+    for (size_t i = 0; i < setting_count; i++)
         set(s, settings_table[i].key, settings_table[i].value);
     if (s->mistakes > 0)
         abort();
@@ -659,18 +747,49 @@ enum settings_outcome settings_load(struct settings *s, int argc, char **argv)
     return s->mistakes > 0 ? SETTINGS_EXIT_USAGE : SETTINGS_RUN;
 }
 
+static uint32_t engine_setting_count(void)
+{
+    uint32_t count = 0;
+    const struct engine_kind *kind;
+    for (size_t k = 0; (kind = engine_kind_at(k)); k++)
+        count += kind->setting_count;
+    return count;
+}
+
 struct engine_options settings_engine(const struct settings *s)
 {
     return (struct engine_options){
         .kind = s->engine,
-        .data_dir = s->data,
-        .backup_dir = s->backup_dir,
-        .postgres = s->postgres,
-        .postgres_listen = s->postgres_listen,
-        .postgres_timeout_ms = (int64_t)s->postgres_timeout_seconds * 1000,
+        .values = s->engine_values,
+        .value_count = engine_setting_count(),
         .durability = s->durability,
         .sync_interval_ms = s->sync_interval_ms,
-        .memory_limit = s->memory_limit,
-        .disk_reserve = s->disk_reserve,
+        .trace = s->trace_engine,
     };
+}
+
+const struct engine_kind *settings_kind(const struct settings *s)
+{
+    return engine_kind_find(s->engine);
+}
+
+const char *settings_engine_place(const struct settings *s)
+{
+    struct engine_options options = settings_engine(s);
+    const struct engine_kind *kind = settings_kind(s);
+    return kind->place ? engine_option_text(&options, kind->place) : "";
+}
+
+const struct engine_setting *settings_unused(const struct settings *s,
+                                             const struct engine_kind **meant)
+{
+    struct engine_options options = settings_engine(s);
+    for (size_t k = 0; (*meant = engine_kind_at(k)); k++) {
+        for (uint32_t i = 0; *meant != settings_kind(s) && i < (*meant)->setting_count; i++) {
+            const struct engine_setting *setting = &(*meant)->settings[i];
+            if (setting->unused && *engine_option_text(&options, setting->name))
+                return setting;
+        }
+    }
+    return NULL;
 }

@@ -12,8 +12,10 @@
 
 #define SETTINGS_LIST_MAX 16
 
-#define SETTINGS_MAX       64  /* keys */
-#define SETTINGS_PLACE_MAX 640 /* of a place's text */
+#define SETTINGS_MAX        64   /* keys */
+#define SETTINGS_ENGINE_MAX 24   /* of them those that engines declare */
+#define SETTINGS_TEXT_MAX   1024 /* of a text of these, with its NUL */
+#define SETTINGS_PLACE_MAX  640  /* of a place's text */
 
 /* Where a value came from. */
 struct settings_origin {
@@ -55,16 +57,15 @@ struct settings {
     char tls_key[512];
     char tls_client_ca[512];
     bool tls_client_required;
-    char data[512];
-    char backup_dir[512];
     char engine[32];
-    char postgres[1024];
-    char postgres_listen[1024];
-    uint32_t postgres_timeout_seconds;
+    /* What engines declare (struct engine_setting), one kind after the other. */
+    struct engine_value engine_values[SETTINGS_ENGINE_MAX];
+    char engine_texts[SETTINGS_ENGINE_MAX][SETTINGS_TEXT_MAX];
     char durability_text[32];
     enum durability durability;
     int64_t sync_interval_ms;
     enum log_level log_level;
+    bool trace_engine;
     uint32_t shards;
     uint32_t net_threads;
     uint32_t max_connections;
@@ -75,8 +76,6 @@ struct settings {
     char default_profile[16];
     uint32_t max_queues;
     uint32_t inbox_max;
-    uint64_t memory_limit;
-    uint64_t disk_reserve;
     uint32_t drain_seconds;
     char tokens_file[512];
     char allowed_hosts[2048];
@@ -100,6 +99,15 @@ const char *settings_place(const struct settings *s, const char *sentence,
 const char *settings_endpoint_place(const struct settings *s, const struct settings_endpoint *e,
                                     char out[SETTINGS_PLACE_MAX]);
 
-struct engine_options settings_engine(const struct settings *s); /* borrows its texts */
+struct engine_options settings_engine(const struct settings *s); /* borrows its values */
+const struct engine_kind *settings_kind(const struct settings *s);
+
+/* Where the engine's data is, as a setting of its own says; or "". */
+const char *settings_engine_place(const struct settings *s);
+
+/* A setting that was given for another engine than the one that is to run: somebody forgot
+ * something. NULL: there is none. */
+const struct engine_setting *settings_unused(const struct settings *s,
+                                             const struct engine_kind **meant);
 
 #endif

@@ -61,28 +61,32 @@ static void make_workers(struct server *s)
 /* What is true, not what is set. */
 static const char *durability(const struct settings *c)
 {
-    return strcmp(c->engine, "memory") == 0 ? "none" : c->durability_text;
-}
-
-/* A database was named, and another engine is to run: somebody forgot something. */
-static bool forgot_engine(const struct settings *c)
-{
-    return *c->postgres && strcmp(c->engine, "postgres") != 0;
+    return settings_kind(c)->capabilities & ENGINE_DURABLE ? c->durability_text : "none";
 }
 
 static int migrate(const struct settings *c)
 {
     struct engine_options options = settings_engine(c);
     struct buf report = {0};
-    if (forgot_engine(c)) {
-        fprintf(stderr, "triaged: --postgres is for --engine postgres, and the engine is %s\n",
-                c->engine);
+    const struct engine_kind *meant;
+    const struct engine_setting *unused = settings_unused(c, &meant);
+    if (unused) {
+        fprintf(stderr, "triaged: --%s is for --engine %s, and the engine is %s\n", unused->name,
+                meant->name, c->engine);
         return 2;
     }
     enum status status = engine_migrate(&options, &report);
     fprintf(status ? stderr : stdout, "triaged: %s\n", buf_cstr(&report));
     buf_fini(&report);
     return status ? 1 : 0;
+}
+
+static void warn_of_unused(const struct settings *c)
+{
+    const struct engine_kind *meant;
+    const struct engine_setting *unused = settings_unused(c, &meant);
+    if (unused)
+        log_warn(unused->unused, "engine=%s remedy=\"--engine %s\"", c->engine, meant->name);
 }
 
 static bool open_broker(struct server *s)
@@ -101,12 +105,11 @@ static bool open_broker(struct server *s)
         loops[i] = &s->set.workers[i].loop;
     struct buf error = {0};
     uint64_t started_us = clock_mono_us();
-    if (forgot_engine(c))
-        log_warn("the database is not used", "engine=%s remedy=\"--engine postgres\"", c->engine);
+    warn_of_unused(c);
     enum status status = broker_open(&options, loops, c->shards, &s->broker, &error);
     if (status)
         log_error("cannot open the engine", "engine=%s data=\"%s\" reason=\"%s\"", c->engine,
-                  strcmp(c->engine, "local") == 0 ? c->data : "", log_plain(buf_cstr(&error)));
+                  settings_engine_place(c), log_plain(buf_cstr(&error)));
     else
         log_info("engine open", "engine=%s durability=%s took_ms=%llu", c->engine, durability(c),
                  (unsigned long long)(clock_mono_us() - started_us) / 1000);
@@ -403,8 +406,8 @@ static void on_watch(uv_timer_t *timer)
     struct buf detail = {0};
     if (broker_health(s->broker, &detail) == STATUS_ENGINE_UNAVAILABLE &&
         broker_failed(s->broker)) {
-        log_error("the engine failed; stopping", "data=\"%s\" reason=\"%s\"", s->settings.data,
-                  log_plain(buf_cstr(&detail)));
+        log_error("the engine failed; stopping", "data=\"%s\" reason=\"%s\"",
+                  settings_engine_place(&s->settings), log_plain(buf_cstr(&detail)));
         s->exit_status = 1;
         drain(s);
     }

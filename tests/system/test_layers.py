@@ -25,7 +25,7 @@ LAYERS = {
     "local": ("engine/resident.h", ["engine/postgres/postgres.h", "broker/broker.h"]),
     "postgres": ("engine/engine.h", ["engine/local/local.h", "engine/resident.h",
                                      "broker/broker.h"]),
-    "kinds": ("engine/local/local.h", ["engine/local/impl.h", "engine/postgres/impl.h",
+    "registry": ("engine/local/local.h", ["engine/local/impl.h", "engine/postgres/impl.h",
                                        "broker/broker.h"]),
     "broker": ("engine/engine.h", ["engine/local/local.h", "engine/postgres/postgres.h",
                                    "engine/resident.h", "net/server.h", "api/call.h"]),

@@ -1,6 +1,5 @@
 #include "unit/api_rig.h"
 #include "base/clock.h"
-#include "engine/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -333,7 +332,7 @@ int api_setup(void **state)
     (void)state;
     memset(&t, 0, sizeof(t));
     json_init(&t.doc);
-    assert_int_equal(memory_open(&engine, 1, &t.engine, &error), STATUS_OK);
+    assert_int_equal(engine_open(&engine, 1, &t.engine, &error), STATUS_OK);
     t.budget = budget_new(&(struct budget_limits){.max = {API_ROOM, 1}});
     t.account = account_open(t.budget, &(struct sockaddr){.sa_family = AF_UNIX});
     t.api = api_new(NULL, &options);

@@ -73,7 +73,8 @@ static void look_inside(const char *dir, struct engine_preview *p)
 
 void local_preview(const struct engine_options *options, struct engine_preview *p)
 {
-    const char *dir = options->data_dir;
+    const char *dir = engine_option_text(options, "data");
+    const char *backup_dir = engine_option_text(options, "backup_dir");
     struct stat st;
     if (stat(dir, &st) != 0 && errno == ENOENT)
         look_above(dir, p);
@@ -85,7 +86,7 @@ void local_preview(const struct engine_options *options, struct engine_preview *
         buf_printf(&p->problems, "data: this user may not read and write %s; chown it\n", dir);
     else
         look_inside(dir, p);
-    if (*options->backup_dir && !may(options->backup_dir, W_OK | X_OK))
-        buf_printf(&p->notes, "backup_dir: %s: %s; until then no backup is made\n",
-                   options->backup_dir, strerror(errno));
+    if (*backup_dir && !may(backup_dir, W_OK | X_OK))
+        buf_printf(&p->notes, "backup_dir: %s: %s; until then no backup is made\n", backup_dir,
+                   strerror(errno));
 }

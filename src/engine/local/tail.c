@@ -17,7 +17,7 @@ static bool has_room(const struct local *l, const struct queue *q, uint8_t slot)
     int rank = levels_rank_of_slot(q->config, slot);
     bool urgent = rank * 3 < q->config->level_count;
     uint64_t limit = urgent ? l->shared->memory_limit : l->shared->memory_limit / 2;
-    return l->r.base.counters.resident_bytes < limit;
+    return l->r.base.counters.own[RESIDENT_BYTES] < limit;
 }
 
 bool tail_admit(struct queue *q, uint8_t slot)
@@ -156,7 +156,7 @@ void tail_refill(struct queue *q, uint8_t slot, struct instant now)
 static bool runs_low(const struct local *l, const struct lane *lane)
 {
     return lane->ready.count < l->shared->window &&
-           l->r.base.counters.resident_bytes < l->shared->memory_limit;
+           l->r.base.counters.own[RESIDENT_BYTES] < l->shared->memory_limit;
 }
 
 void tail_top_up(struct resident_queue *rq, struct instant now)
@@ -300,7 +300,7 @@ void tail_spill(struct queue *q, uint8_t slot)
          * other way round. */
         int64_t clock_ms = lane_has_cold(lane) ? lane->tail_clock_ms : l->now.wall_ms;
         bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
-        if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
+        if (l->r.base.counters.own[RESIDENT_BYTES] <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
         spill_last(q, m);

@@ -68,7 +68,8 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
         } else {
             m->state =
                 m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
-            op->visit(op, &lq->rq->face, m, now);
+            if (op->visit)
+                op->visit(op, &lq->rq->face, m, now);
             op->list.found++;
             op->list.next = cursor_behind(&id);
         }

@@ -327,7 +327,9 @@ bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx
                    void *ctx);
 
 /* tables.c */
-void tables_ask(struct pg *pg, struct pg_job *job); /* when it is time */
+#define TABLES_COUNTERS 5
+extern const struct engine_counter tables_counters[TABLES_COUNTERS]; /* all that the kind has */
+void tables_ask(struct pg *pg, struct pg_job *job);                     /* when it is time */
 void tables_answer(struct pg *pg, const struct pg_call *c);
 
 /* duty.c */

@@ -407,8 +407,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 }
 
 const struct engine_ops postgres_ops = {
-    .name = "postgres",
-    .capabilities = ENGINE_DURABLE | ENGINE_SHARED,
     .submit = submit,
     .flush = flush,
     .poll = poll,
