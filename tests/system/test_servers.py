@@ -75,6 +75,32 @@ def test_who_waited_in_vain_looks_once_more_behind_a_claim_under_way(start):
     second.close()
 
 
+def test_who_does_not_wait_gets_what_was_acknowledged_elsewhere_while_others_wait_here(two):
+    """Somebody who waits for something else keeps the queue looked at; that is not news of it."""
+    here, there = two
+    here.queue("q").configure()
+    stop = threading.Event()
+
+    def wait_for_urgent():
+        while not stop.is_set():
+            assert there_too.take(min_priority=9, wait_seconds=0.02) == []
+
+    there_too = there.queue("q")
+    thread = threading.Thread(target=wait_for_urgent)
+    thread.start()
+    try:
+        missed = []
+        for number in range(100):
+            here.queue("q").put(f"m{number}", priority=1)
+            if [m["payload"] for m in there.queue("q").take()] != [f"m{number}"]:
+                missed.append(number)
+                until(lambda: there.queue("q").take())
+    finally:
+        stop.set()
+        thread.join()
+    assert missed == []
+
+
 def test_configuration_reaches_every_server(two):
     here, there = two
     made = here.queue("q").configure(profile="tiers", max_attempts=7)
@@ -325,6 +351,22 @@ def test_a_claim_goes_by_what_others_configured(two):
         assert there.take_payloads(1, min_priority=level) == ["x"]
         assert here.client.delete(here.path, force=True).status == 204
         here.configure()
+
+
+def test_a_claim_right_behind_a_pause_on_another_server_gets_nothing(two):
+    """Nothing is read in between that would tell the other server of it."""
+    here, there = two[0].queue("q"), two[1].queue("q")
+    here.configure()
+    assert there.take() == []
+    for number in range(40):
+        here.put(f"m{number}")
+        assert here.post("pause").status == 200
+        assert there.take() == [], number
+        assert there.take(wait_seconds=0.01) == [], number
+        assert here.post("resume").status == 200
+        [message] = there.take()
+        assert message["payload"] == f"m{number}"
+        assert there.ack(message).status == 204
 
 
 def test_a_change_of_many_is_for_what_others_enqueued_too(two):
