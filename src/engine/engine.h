@@ -284,7 +284,10 @@ struct engine_op {
         } bulk;
         struct {
             uint32_t max;
-            bool look; /* SHARED: tell of every queue that others changed, however many there are */
+            /* SHARED: tell of every queue that others changed. When they are many it is a portion
+             * of them, and done with a cursor: ask again with it until it is 0, as at first. */
+            bool look;
+            uint32_t cursor;
             engine_touched *touched;
             engine_schedule *due; /* may be NULL: then nothing is fired */
             bool more;            /* out: ask again at once */

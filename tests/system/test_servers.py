@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -285,6 +286,56 @@ def test_lists_and_stats_agree_however_many_queues_there_are(two):
         shown, stats = listed()[queue.name], there.queue(queue.name).stats()
         assert (shown["ready"], shown["in_flight"]) == (0, 0)
         assert (stats["ready"], stats["in_flight"]) == (0, 0)
+
+
+def whole_list(server):
+    """{name: how many are ready} of all queues."""
+    ready, query = {}, {"limit": 1000}
+    while True:
+        page = server.client().get("/v1/queues", **query).json
+        ready.update((queue["name"], queue["ready"]) for queue in page["queues"])
+        if page["next"] is None:
+            return ready
+        query["after"] = page["next"]
+
+
+def put_into_all(server, count):
+    with sql(server) as s:
+        s.run("SELECT triage.enqueue('q' || n, 'x'::text) FROM generate_series(1, %s) n", count)
+
+
+def test_a_list_has_all_that_others_changed_however_much_that_is(two):
+    """More than the database tells of at a time."""
+    here, there = two
+    with sql(here) as s:
+        s.run("SELECT triage.configure('q' || n) FROM generate_series(1, 1300) n")
+    assert len(whole_list(there)) == 1300
+    for number in (1, 2):
+        put_into_all(here, 1300)
+        shown = whole_list(there)
+        assert {name for name, ready in shown.items() if ready != number} == set()
+
+
+def test_metrics_come_to_have_what_others_did_to_each_of_many_queues(start):
+    """Nobody uses them here, nor asks for a list."""
+    server = start(engine="postgres", shards=1)
+    put_into_all(server, 600)
+    until(lambda: queues_ready(server) == (600, 600))
+    put_into_all(server, 600)
+    deadline = time.monotonic() + 10 * 600 / LOOKED_AT_EACH_SECOND
+    while (found := queues_ready(server)) != (600, 1200):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+LOOKED_AT_EACH_SECOND = 40  # of the queues that only others use
+
+
+def queues_ready(server):
+    """How many queues the metrics have, and how many messages are ready in them."""
+    depths = [value for name, value in server.metrics().items()
+              if name.startswith("triage_queue_ready{")]
+    return len(depths), sum(depths)
 
 
 def test_totals_do_not_begin_at_zero_after_a_restart(start):

@@ -213,6 +213,7 @@ void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking);
 void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
 
 /* calls.c */
+#define CHANGES_MAX 1000 /* queues that changed, in one answer of the database */
 void calls_build(struct pg *pg, struct job *job);
 void calls_views(struct pg *pg, struct job *job); /* of queues with news */
 void calls_queues(struct job *job);               /* all queues with their configurations */
