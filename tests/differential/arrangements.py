@@ -7,11 +7,13 @@ import tempfile
 import time
 
 import database
+from bounds import HEARD_SECONDS
 from server import Server
+from steps import SOON
 from wire import Connection, request_bytes
 
 LAST_LINES = 20  # of the log of a server that is gone
-WAIT_SECONDS = 0.2 + 1.0  # steps.SOON, and the second within which every engine has acted on it
+WAIT_SECONDS = SOON + 2 * HEARD_SECONDS  # every engine has acted on it then, on a busy machine too
 
 
 class Died(Exception):

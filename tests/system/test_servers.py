@@ -7,6 +7,7 @@ import time
 import pytest
 
 import database
+from bounds import LOOKED_AT_EACH_SECOND
 from test_waiting import claim_bytes, payloads, until_waiting
 from wire import Connection, until
 
@@ -326,9 +327,6 @@ def test_metrics_come_to_have_what_others_did_to_each_of_many_queues(start):
     while (found := queues_ready(server)) != (600, 1200):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
-
-
-LOOKED_AT_EACH_SECOND = 40  # of the queues that only others use
 
 
 def queues_ready(server):
