@@ -388,9 +388,11 @@ void dispatch_serve(struct dispatcher *d)
 }
 
 /* What the engine told last may not be all there is: others put something in, or a claim under way
- * takes something else than what was counted for it. So the first to wait asks once, and whoever
- * would be told that there is nothing while claims are under way, or while the engine is away: it
- * may be back before the time of that claim is over. Who is in a race has looked. */
+ * takes something else than what was counted for it. Only the engine can say then that there is
+ * nothing. So a claim that does not wait always asks it. Of those that wait the first does, and
+ * who waits behind it hears of news by the same sweeps; whoever's wait ends while claims are under
+ * way asks once more, and whoever's ends while the engine is away: it may be back before the time
+ * of that claim is over. Who is in a race has looked. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
     return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
@@ -415,8 +417,7 @@ static void stand_in_line(struct dispatcher *d, struct request *r)
     bool waits = r->work->timer.height > 0;
     park(d, r);
     dispatch_serve(d);
-    if (may_ask_blindly(d, r) &&
-        (d->waiting_count == 1 || (!waits && (d->claims > 0 || engine_is_away(d->shard)))))
+    if (may_ask_blindly(d, r) && (!waits || d->waiting_count == 1))
         ask_blindly(d, r);
     r->work->waited = true;
     if (!waits)

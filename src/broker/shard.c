@@ -321,6 +321,10 @@ static void looked(struct engine_op *op)
 {
     struct request *r = op->user;
     enum status status = op->status;
+    if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
+        shard_submit(r->shard, op);
+        return;
+    }
     work_free(r->shard, r); /* and the op, which is in it */
     if (status)
         shard_finish(r->shard, r, status);

@@ -267,7 +267,9 @@ enum engine_verb {
      *   - schedules whose time has come are shown to `due`, unless that is NULL. One that is not
      *     fired then is shown again, SCHEDULE_AGAIN_MS later at the earliest
      *   - sweep.more: there is more to do at once
-     *   - SHARED, with sweep.look: `touched` is shown every queue that others changed */
+     *   - SHARED, with sweep.look: `touched` is shown every queue that others changed. When they
+     * are many it is shown a portion of them, and sweep.cursor is not 0: the caller asks again with
+     *     that cursor until it is */
     ENGINE_SWEEP,
 
     /* Sets a schedule.
@@ -414,7 +416,8 @@ struct engine_op {
         } bulk;
         struct {
             uint32_t max;
-            bool look; /* SHARED: tell of every queue that others changed, however many there are */
+            bool look;       /* SHARED: tell of every queue that others changed */
+            uint32_t cursor; /* in and out, with `look`: 0 at first, and when all were told */
             engine_touched *touched;
             engine_schedule *due; /* may be NULL: then nothing is fired */
             bool more;            /* out: ask again at once */

@@ -62,6 +62,10 @@ def plain_time(text):
     return hours_away(moment.replace(tzinfo=timezone.utc).timestamp() * 1000)
 
 
+def told(answer):
+    return f"{answer.status} {answer.body.decode()[:2000].strip()}" if answer else "no answer"
+
+
 class World:
     """What one run of a sequence knows: its queue, its messages, its deliveries."""
 
@@ -120,15 +124,14 @@ class World:
         return text.replace(self.queue, "QUEUE")
 
     def send(self, request):
-        line = request.as_curl("$URL")
+        self.lines.append((request.as_curl("$URL"), None))
         answer = self.arrangement.send(request)
-        self.lines.append((line, answer))
+        self.lines[-1] = (self.lines[-1][0], answer)
         return answer
 
     def written_down(self):
         """Every request as a curl line with its answer; ids are shell variables."""
-        text = "\n".join(entry if isinstance(entry, str) else
-                         f"{entry[0]}\n#   {entry[1].status} {entry[1].body.decode()[:2000].strip()}"
+        text = "\n".join(entry if isinstance(entry, str) else f"{entry[0]}\n#   {told(entry[1])}"
                          for entry in self.lines)
         for ident, name in self.names.items():
             kind, number = name.split()

@@ -4,6 +4,7 @@ loses a server goes on with the next one, with the receipts it has."""
 
 import time
 
+from bounds import HEARD_SECONDS
 from clients import Worker
 from database import Postgres
 from experiment import Experiment, Plan, short_or_long
@@ -11,7 +12,6 @@ from sqlclient import SqlClient
 from watcher import Watcher
 
 SQL_WORKERS = 2
-HEARD = 0.5  # seconds
 
 
 def plans():
@@ -53,15 +53,15 @@ class Storm(Experiment):
             time.sleep(0.02)
 
     def rage(self, seconds):
-        """The delays and leases that the killed one had to mind, others hear of within HEARD."""
+        """The delays and leases that the killed one had to mind, others hear of within HEARD_SECONDS."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self.work(1 - HEARD)
+            self.work(1 - HEARD_SECONDS)
             server = self.random.choice(self.servers)
             self.mark("stopped")
             server.kill()
             server.start()
-            self.work(HEARD)
+            self.work(HEARD_SECONDS)
             self.mark("resumed")
             self.tried += 1
 

@@ -419,8 +419,16 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
 
 static void answer_changes(struct pg *pg, struct pg_call *c)
 {
-    for (int row = 0; row < PQntuples(c->result); row++)
-        pg_queue_tell(pg, (uint32_t)cell_int(c->result, row, 0));
+    int rows = PQntuples(c->result);
+    uint32_t last = 0;
+    for (int row = 0; row < rows; row++) {
+        last = (uint32_t)cell_int(c->result, row, 0);
+        pg_queue_tell(pg, last);
+    }
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        uint32_t *cursor = &c->ops[o]->sweep.cursor;
+        *cursor = rows == CHANGES_MAX && last > *cursor ? last : 0; /* which ends, come what may */
+    }
 }
 
 static void answer_due(struct pg *pg, struct pg_call *c)

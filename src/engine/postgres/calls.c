@@ -154,6 +154,12 @@ static void list_queue(struct pg *pg, struct pg_queue *q)
     pg->listed = q;
 }
 
+static void list_to_view(struct pg *pg, struct pg_queue *q)
+{
+    list_queue(pg, q);
+    q->viewed = true;
+}
+
 /* It was made by a configuration, which may be another one by now. */
 static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
 {
@@ -263,11 +269,36 @@ static void add_waits(struct pg *pg, struct pg_job *job)
 #define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics and alerts */
 #define LOOK_MAX 20   /* of these in one sweep, beside those with alerts */
 
+/* The views of these are the oldest, and the first is the oldest of them. Any others that are old
+ * enough would do, but for two: the same ones as the last time, and never the rest. */
+struct oldest {
+    struct pg_queue *queues[LOOK_MAX];
+    uint32_t count;
+};
+
+static void oldest_offer(struct oldest *o, struct pg_queue *q)
+{
+    uint32_t at = o->count;
+    while (at > 0 && o->queues[at - 1]->read_ms > q->read_ms)
+        at--;
+    if (at == LOOK_MAX)
+        return;
+    o->count += o->count < LOOK_MAX;
+    memmove(o->queues + at + 1, o->queues + at, (o->count - at - 1) * sizeof(o->queues[0]));
+    o->queues[at] = q;
+}
+
+static bool asks_to_look(const struct engine_op *op)
+{
+    return op->verb == ENGINE_SWEEP && op->sweep.look;
+}
+
+/* Somebody asks for all queues, and has not got a portion of them yet. */
 static bool somebody_asks(const struct pg_job *job)
 {
     bool asks = false;
     for (const struct engine_op *op = job->first; op && !asks; op = op->next)
-        asks = op->verb == ENGINE_SWEEP && op->sweep.look;
+        asks = asks_to_look(op) && op->sweep.cursor == 0;
     return asks;
 }
 
@@ -277,47 +308,77 @@ static bool has_alerts(const struct pg_queue *q)
     return c->alert_dead_letters > 0 || c->alert_oldest_ready_seconds > 0;
 }
 
+/* How long ago the queue was last read that nobody has read for longest. */
+static int64_t oldest_view_ms(const struct pg *pg, struct instant now)
+{
+    int64_t oldest_ms = now.mono_ms;
+    size_t at = 0;
+    for (const struct pg_queue *q; (q = map_each(&pg->queues, &at));)
+        oldest_ms = q->read_ms < oldest_ms ? q->read_ms : oldest_ms;
+    return now.mono_ms - oldest_ms;
+}
+
+/* The call that has this portion of the changes: those who are equally far share it. */
+static struct pg_call *changes_call(const struct pg *pg, struct pg_job *job, uint32_t cursor)
+{
+    static const char sql[] =
+        "SELECT queue FROM (SELECT queue FROM triage.tally WHERE queue > $2 UNION "
+        "SELECT queue FROM triage.counted WHERE queue > $2 AND at_ms >= triage.now_ms() - $1) c "
+        "ORDER BY queue LIMIT $3";
+    enum { LAG_MS = 30000 };
+    for (struct pg_call *c = job->calls; c; c = c->next) {
+        if (c->kind == CALL_CHANGES && c->ops[0]->sweep.cursor == cursor)
+            return c;
+    }
+    struct pg_call *c = call_add(job, CALL_CHANGES, NULL, ENGINE_SWEEP, sql);
+    param_int(&c->params, WIRE_INT8, oldest_view_ms(pg, job->now) + LAG_MS);
+    param_int(&c->params, WIRE_INT4, cursor);
+    param_int(&c->params, WIRE_INT4, CHANGES_MAX);
+    return c;
+}
+
 /* Which queues are not as they were when we last looked at them: those with tallies, and those that
  * were summed up since. A summing up has the time at which its transaction began, so it may be
  * older than what it has. What changed is news, and read behind this job. */
 static void ask_for_changes(const struct pg *pg, struct pg_job *job)
 {
-    static const char sql[] =
-        "SELECT queue FROM triage.tally UNION SELECT queue FROM triage.counted "
-        "WHERE at_ms >= triage.now_ms() - $1 LIMIT 1000";
-    enum { LAG_MS = 30000 };
-    int64_t oldest_ms = job->now.mono_ms;
-    size_t at = 0;
-    for (const struct pg_queue *q; (q = map_each(&pg->queues, &at));)
-        oldest_ms = q->read_ms < oldest_ms ? q->read_ms : oldest_ms;
-    struct pg_call *c = call_add(job, CALL_CHANGES, NULL, 0, sql);
-    param_int(&c->params, WIRE_INT8, job->now.mono_ms - oldest_ms + LAG_MS);
+    for (struct engine_op *op = job->first; op; op = op->next) {
+        if (asks_to_look(op) && op->lot != LOT_REFUSED)
+            call_join(changes_call(pg, job, op->sweep.cursor), op);
+    }
 }
 
-/* A sweep also looks at queues with news, at those that something was done to, at some that only
- * others use, and, in case news got lost, at those where somebody waits. One that news alone asked
- * for does nothing else. */
-static void add_news(struct pg *pg, struct pg_job *job)
+/* Queues with news, those that something was done to, and, in case news got lost, those where
+ * somebody waits; of those that only others use some. */
+static void look_at_queues(struct pg *pg, const struct pg_job *job, bool all)
 {
     size_t at = 0;
-    uint32_t old = 0;
-    bool asked = somebody_asks(job);
-    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
+    struct oldest old = {0};
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         q->told = q->told || q->face.waiting > 0;
-        bool look = q->told || q->behind || all;
-        if (!look && job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS)
-            look = has_alerts(q) || old++ < LOOK_MAX;
-        if (!look || q->face.gone)
+        bool is_old = job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS;
+        bool look = q->told || q->behind || all || (is_old && has_alerts(q));
+        if (q->face.gone)
             continue;
-        list_queue(pg, q);
-        q->viewed = true;
+        if (look)
+            list_to_view(pg, q);
+        else if (is_old)
+            oldest_offer(&old, q);
     }
+    for (uint32_t i = 0; i < old.count; i++)
+        list_to_view(pg, old.queues[i]);
+}
+
+/* A sweep also looks at queues. One that news alone asked for does nothing else. */
+static void add_news(struct pg *pg, struct pg_job *job)
+{
+    bool asked = somebody_asks(job);
+    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
+    look_at_queues(pg, job, all);
     bool overdue = job->sweeps && pg->list_due;
     if (pg->all_told || asked || overdue)
         calls_queues(job);
-    if (asked)
-        ask_for_changes(pg, job);
+    ask_for_changes(pg, job);
     pg->all_told = pg->told = false;
     if (!job->sweeps)
         return;

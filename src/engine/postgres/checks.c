@@ -1,6 +1,7 @@
 /* What an answer has to be before anybody counts on it. Tables can be edited by hand and functions
  * replaced; a database that answers something else is named in the log, and its answer is none. */
 #include "base/log.h"
+#include "base/utf8.h"
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
@@ -127,6 +128,36 @@ static const struct {
     {COLUMN_ESCALATED_FROM, "escalated_from", false, 0, SLOT_MAX},
 };
 
+static bool is_text(const struct row *row, enum column c)
+{
+    size_t len;
+    const char *bytes = row_bytes(row, c, &len);
+    return utf8_valid(bytes, len);
+}
+
+/* The name of a column that goes into JSON as it is, and cannot: a column of bytes takes any, and
+ * so does one of text in a database whose encoding is SQL_ASCII. NULL: there is none. */
+static const char *odd_text(const struct row *row)
+{
+    static const struct {
+        enum column column;
+        const char *name;
+    } texts[] = {
+        {COLUMN_METADATA, "metadata"},
+        {COLUMN_KEY, "dedup_key"},
+        {COLUMN_REASON, "reason"},
+        {COLUMN_ESCALATED_BY, "escalated_by"},
+        {COLUMN_ESCALATED_WHY, "escalated_why"},
+    };
+    if (row_int(row, COLUMN_KIND) != PAYLOAD_BYTES && !is_text(row, COLUMN_PAYLOAD))
+        return "payload";
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (!is_text(row, texts[i].column))
+            return texts[i].name;
+    }
+    return NULL;
+}
+
 /* The name of a column that no message can have so; NULL: there is none. */
 static const char *odd_column(const struct row *row, bool claimed, bool whole)
 {
@@ -145,7 +176,7 @@ static const char *odd_column(const struct row *row, bool claimed, bool whole)
         return "receipt";
     if ((whole && !row_has(row, COLUMN_PAYLOAD)) || row_len(row, COLUMN_PAYLOAD) > PAYLOAD_MAX)
         return "payload";
-    return row_len(row, COLUMN_METADATA) > METADATA_MAX ? "metadata" : NULL;
+    return row_len(row, COLUMN_METADATA) > METADATA_MAX ? "metadata" : odd_text(row);
 }
 
 bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, bool whole)

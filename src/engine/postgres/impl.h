@@ -213,6 +213,7 @@ void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking);
 void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
 
 /* calls.c */
+#define CHANGES_MAX 1000 /* queues that changed, in one answer of the database */
 void calls_build(struct pg *pg, struct pg_job *job);
 void calls_views(struct pg *pg, struct pg_job *job); /* of queues with news */
 void calls_queues(struct pg_job *job);               /* all queues with their configurations */
@@ -329,7 +330,7 @@ bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx
 /* tables.c */
 #define TABLES_COUNTERS 5
 extern const struct engine_counter tables_counters[TABLES_COUNTERS]; /* all that the kind has */
-void tables_ask(struct pg *pg, struct pg_job *job);                     /* when it is time */
+void tables_ask(struct pg *pg, struct pg_job *job);                  /* when it is time */
 void tables_answer(struct pg *pg, const struct pg_call *c);
 
 /* duty.c */
