@@ -383,7 +383,7 @@ struct engine {
     struct engine *outer; /* the wrapper around it, or NULL */
     struct engine_counters counters;
     uint64_t in_flight; /* submitted and not done: engine_submit and engine_finish count */
-    uint32_t reading;   /* reads that engine_holds asked for and that are not here yet */
+    uint32_t reading;   /* reads under way, for engine_holds or a sweep; each will wake the shard */
     bool failed;        /* for good: only a restart can bring it back to what is on disk */
 };
 
