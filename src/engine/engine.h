@@ -79,7 +79,10 @@ typedef void engine_done(struct engine_op *op);
 
 /* Shows one message, on the caller's thread, before done; borrowed for the call. The body is in
  * memory. For CLAIM the lease is already in m->delivery; who escalated the message may be missing
- * there, because no consumer is told. */
+ * there, because no consumer is told.
+ * visit may end what shows it messages, because there is no room for more: it sets list.limit to
+ * list.found + 1 in a LIST or DEAD_LIST, and claim.plan->want to claim.found in a CLAIM of an
+ * engine with the capability LIVE_VIEW, which leases and shows one message after the other. */
 typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
                           const struct message *m, struct instant now);
 
