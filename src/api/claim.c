@@ -51,6 +51,7 @@ static void claim_visit(struct engine_op *op, const struct engine_queue *q, cons
         buf_putc(&c->out, ',');
     encode_claimed(&c->out, q, m, now, c->request.kind == REQUEST_CLAIM_MANY);
     call_count(c);
+    c->request.answer_len = c->out.len;
 }
 
 /* On the thread of the shard, too. */

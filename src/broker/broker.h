@@ -159,6 +159,8 @@ struct request {
     char detail[320]; /* one sentence, or empty */
     bool created;
     bool urgent_waiting; /* EXTEND */
+    size_t answer_len;   /* set by visit: the bytes that the answer has now. A CLAIM gets no further
+                            message once they are ANSWER_FULL */
     uint64_t count;
     uint64_t matched;
     bool any;    /* LOOK: something may be claimed */
@@ -227,6 +229,11 @@ struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop);
 
 /* `r` is the broker's until done; done may not be called before this returns. */
 void broker_submit(struct broker_port *port, struct request *r);
+
+/* Calls r->done in a later turn of the port's loop, and does nothing else with `r`. For work that
+ * takes long: it is to stop when the turn has had its share. */
+void broker_later(struct broker_port *port, struct request *r);
+bool broker_is_late(const struct broker_port *port);
 
 /* The consumer went away, or is not to wait any longer: a parked claim ends empty, a claimed
  * message goes back unharmed and op.claim.found is 0. done is still called. On the port's loop. */

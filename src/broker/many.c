@@ -61,6 +61,11 @@ struct many {
 
 static void many_go_on(struct many *m);
 
+static bool has_enough(const struct many *m)
+{
+    return m->found >= m->request->max || m->request->answer_len >= ANSWER_FULL;
+}
+
 /* Parts */
 
 static struct part *part_of(struct request *r)
@@ -78,6 +83,7 @@ static void part_visit(struct engine_op *op, const struct engine_queue *q,
     item->id = message_identity(message, q->id);
     memcpy(item->receipt, message->delivery->receipt, RECEIPT_BYTES);
     whole->op.visit(&whole->op, q, message, now);
+    p->request.answer_len = whole->answer_len;
 }
 
 static uint32_t part_room(struct request *r)
@@ -246,7 +252,7 @@ static void part_claimed(struct part *p)
     p->misses = found > 0 ? 0 : p->misses + 1;
     p->drained = p->misses >= MISSES_MAX || (!p->request.bounded && found < p->request.max);
     p->any = false;
-    if (m->phase == PHASE_TAKE && !p->drained && m->found < m->request->max)
+    if (m->phase == PHASE_TAKE && !p->drained && !has_enough(m))
         part_look(p);
 }
 
@@ -312,7 +318,7 @@ static void take_from(struct part *p, const struct part *next)
 static bool take_some(struct many *m)
 {
     struct part *p = most_urgent_but(m, NULL);
-    if (!p || m->found >= m->request->max)
+    if (!p || has_enough(m))
         return false;
     take_from(p, most_urgent_but(m, p));
     return true;

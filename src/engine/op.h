@@ -50,7 +50,12 @@ typedef void engine_done(struct engine_op *op);
  *     acknowledged. The reason of the last failed attempt, and the last escalation
  *
  * lease_until_ms is on now.mono_ms' scale, also where the engine's own clock is another. `cold`,
- * `touched` and the links are not looked at. */
+ * `touched` and the links are not looked at.
+ *
+ * visit may end the op that shows it messages, because there is no room for more. In a LIST or
+ * DEAD_LIST it sets list.limit to list.found + 1. In a CLAIM of an engine with the capability
+ * LIVE_VIEW, which leases and shows one message after the other, it sets claim.plan->want to
+ * claim.found. */
 typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
                           const struct message *m, struct instant now);
 

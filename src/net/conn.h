@@ -86,6 +86,9 @@ struct conn {
     uint64_t skip; /* bytes still to come of a body that was refused */
     size_t discarded;
     uint64_t waits_turn; /* in which input_waits was set */
+    const char *rest;    /* in `in`, while a handler has the request before it */
+    bool body_taken;     /* … by the handler: `in` has only the rest now */
+    bool body_out;       /* … and the request is not answered yet */
 
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;

@@ -92,12 +92,19 @@ struct http_request {
     struct account *account; /* once the connection is gone: where the charge is */
     unsigned waits;          /* places that it has taken to wait in */
     bool answered;
+    bool body_taken; /* requests behind it wait until it is answered */
     bool close;      /* the connection ends with this answer */
     bool keep_alive; /* an HTTP/1.0 client asked for it and has to be told */
 };
 
 /* Must lead to exactly one http_respond. */
 typedef void http_handler(struct http_request *req, void *ctx);
+
+/* In the handler: takes the memory in which the body lies, so that the body and the head stay valid
+ * until `memory` is freed. False when the body has no memory of its own; a large one always has.
+ * The requests behind this one are taken when it is answered: what is read in later turns still
+ * comes before them. */
+bool http_body_take(struct http_request *req, struct buf *memory);
 
 /* What admit says. All zero before. */
 struct http_verdict {

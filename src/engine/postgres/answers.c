@@ -149,9 +149,10 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
     struct columns columns = columns_of(c->result);
     int rows = PQntuples(c->result);
     op->list.found = 0;
+    op->list.more = false;
     op->list.next = op->list.after;
-    op->list.more = rows > (int)op->list.limit;
-    for (int row = 0; row < rows && row < (int)op->list.limit; row++) {
+    int row = 0;
+    for (; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
         if (!row_fits(c->queue, &at, false, op->list.slot_count == 0)) {
             op->status = STATUS_ENGINE_UNAVAILABLE;
@@ -166,6 +167,7 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
             .seq = (uint64_t)row_int(&at, COLUMN_SEQ),
         };
     }
+    op->list.more = row < rows; /* the limit may be another one than when it was asked */
 }
 
 static void answer_move(struct engine_op *op, struct pg_call *c)
