@@ -99,8 +99,10 @@ enum engine_verb {
     /* queue NULL creates set.name (op->queue is the new handle at done, or that of the queue
      * another process made of that name meanwhile: then set.existed, and its configuration is left
      * as it is); else changes it. A level in use that the new configuration lacks: LEVEL_IN_USE.
-     * Slots and history_since_ms are the engine's to assign: a level keeps the slot of its name, or
-     * of the level whose heir it is. */
+     * In use is what holds messages, and what a schedule names. Slots and history_since_ms are the
+     * engine's to assign: a level keeps the slot of its name, or of the level whose heir it is; and
+     * a schedule names the heir from then on. With set.dry nothing is changed, and the answer is
+     * the one that it would have had. */
     ENGINE_QUEUE_SET,
     /* Everything in it goes too. The caller submits nothing more for this queue. With
      * remove.if_empty a queue that other processes have filled, or given schedules, stays:
@@ -167,8 +169,9 @@ enum engine_verb {
      * engine also tells what other processes did. sweep.due is shown schedules whose time has come;
      * one that is not fired then is shown again, at the earliest SCHEDULE_AGAIN_MS later. */
     ENGINE_SWEEP,
-    /* Sets schedule.set, a copy of which is kept, as schedule_inherit() has it; show gets the one
-     * that is there then. QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL. */
+    /* Sets schedule.set, a copy of which is kept, as schedule_inherit() has it and with the name of
+     * the level that its priority means; show gets the one that is there then. QUOTA_EXCEEDED when
+     * the queue has SCHEDULES_MAX others, STORAGE_FULL. */
     ENGINE_SCHEDULE_SET,
     ENGINE_SCHEDULE_DELETE, /* schedule.name, or SCHEDULE_NOT_FOUND */
     /* Shows schedule.name, or SCHEDULE_NOT_FOUND; without a name up to schedule.limit of them
@@ -218,8 +221,11 @@ struct engine_op {
         struct {
             const char *name;
             const struct queue_config *config;
-            const char *level_name; /* out: the level that is in use */
-            bool existed;           /* out: see QUEUE_SET */
+            bool dry;
+            const char *level_name;                 /* out: the level that is in use */
+            char schedule_name[QUEUE_NAME_MAX + 1]; /* out: of one that names it; empty: it holds
+                                                       messages */
+            bool existed;                           /* out: see QUEUE_SET */
         } set;
         struct {
             bool if_empty; /* what this process put there the caller has looked for */
