@@ -32,8 +32,10 @@ enum request_kind {
     REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
     REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
     REQUEST_CLAIM_MANY, /* the same over queues[], and listed; op.claim.found */
-    REQUEST_LOOK, /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency */
-    REQUEST_MOVE, /* op.move.items and note; priority */
+    /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency, and priority as
+     * the name of its level */
+    REQUEST_LOOK,
+    REQUEST_MOVE,      /* op.move.items and note; priority */
     REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
     REQUEST_POSITION,  /* op.one and position */
     REQUEST_PURGE,     /* count */

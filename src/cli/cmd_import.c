@@ -193,10 +193,13 @@ static bool same_configuration(struct import *im)
 
 /* Levels that the queue has and the file has not go when no message stands in them: producers may
  * have begun to fill it. */
-static int configuration_put(struct import *im)
+static int configuration_put(struct import *im, bool there)
 {
     struct call *c = &im->call;
+    struct buf was = {0}; /* the configuration that the queue had */
     bool any = im->doc.tokens[0].count > 0;
+    if (there)
+        buf_put(&was, c->answer.data, c->answer.len);
     call_begin(c, im->cli);
     call_path(c, "/v1/queues/%s", im->queue);
     buf_puts(&c->body, any ? "{\"drop_levels\":\"empty\"," : "{\"drop_levels\":\"empty\"}");
@@ -205,6 +208,9 @@ static int configuration_put(struct import *im)
     int status = call_run(c, "PUT", TYPE_JSON);
     if (status == CLI_DONE)
         import_levels_tell_stayed(im->queue, &im->doc, &c->doc);
+    if (status == CLI_DONE && there)
+        import_levels_tell_numbers(im->queue, was.data, was.len, &c->doc);
+    buf_fini(&was);
     return status;
 }
 
@@ -221,11 +227,13 @@ static int import_configure(struct import *im)
     call_path(c, "/v1/queues/%s", im->queue);
     call_try(c, "GET", NULL);
     bool there = call_succeeded(c);
+    if (call_is(c, "forbidden") && im->exported_lines > 0)
+        return CLI_REFUSED; /* import_run() says which role it takes, which is more than to look */
     if (!there && (!call_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
         return call_complain(c);
     im->configure |= !there;
     if (has && (!there || (im->configure && !same_configuration(im))))
-        status = configuration_put(im);
+        status = configuration_put(im, there);
     else if (has && !same_configuration(im))
         cli_complain("queue %s is there with another configuration, which it keeps; --configure "
                      "gives it that of the file",
@@ -418,7 +426,8 @@ static int import_run(const struct cli *cli, const char *queue, bool configure,
     progress_wipe(&im->progress);
     if (status == CLI_REFUSED && call_is(&im->call, "forbidden") && im->exported_lines > 0)
         cli_complain("what an export wrote is imported with the role admin");
-    import_report(im);
+    if (status != CLI_USAGE || im->bytes > 0) /* else nothing was sent, and the mistake is told */
+        import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
     call_fini(&im->call);

@@ -184,7 +184,8 @@ def test_a_missing_token_and_a_missing_role_are_explained(start, tmp_path):
         b'"level":"9","attempts":0,"enqueued_at":"2026-11-15T21:32:50.216Z",' \
         b'"dequeue_at":1794778370216,"metadata":{},"payload":"x"}\n'
     for exported in (line, head + line + foot):
-        assert "the role admin" in said("import", "mail", "-", token="t-maker", stdin=exported)
+        told = said("import", "mail", "-", token="t-maker", stdin=exported)
+        assert "the role admin" in told and "the role read" not in told
 
 
 # Claims that scripts read
