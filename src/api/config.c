@@ -401,7 +401,7 @@ static bool refuse_drop(const struct queue_config *was, const struct queue_confi
     problem_set_field(p, "", "levels", 6);
     return problem_set(p, STATUS_LEVELS_DROPPED,
                        "Name every level, or add \"drop_levels\": true, or add \"drop_levels\": "
-                       "\"empty\" to keep those with messages, or change single levels with "
+                       "\"empty\" to keep those in use, or change single levels with "
                        "\"levels\": {\"NAME\": {…}}. It would drop: %s",
                        names);
 }

@@ -174,8 +174,7 @@ static void settle_brief(struct dispatcher *d, struct request *r, enum status st
 
 static void refuse_level(struct request *r)
 {
-    shard_refuse(r->shard, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
-                 "The queue has no such level; GET the queue to see its levels.");
+    manage_refuse_level(r->shard, r, "/min_priority");
 }
 
 static void try_again(struct request *r)

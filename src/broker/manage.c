@@ -527,6 +527,15 @@ bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
            priority->kind != PRIORITY_DEFAULT && levels_resolve(&d->queue->config, priority) < 0;
 }
 
+void manage_refuse_level(struct shard *s, struct request *r, const char *field)
+{
+    char detail[sizeof(r->detail)];
+    snprintf(detail, sizeof(detail),
+             "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.", r->queue,
+             r->queue);
+    shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, field, detail);
+}
+
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot)
 {
@@ -535,8 +544,7 @@ bool manage_level(struct dispatcher *d, struct request *r, const struct priority
         return true;
     int rank = levels_resolve(&d->queue->config, priority);
     if (rank < 0) {
-        shard_refuse(d->shard, r, STATUS_UNKNOWN_PRIORITY, field,
-                     "The queue has no such level; GET the queue to see its levels.");
+        manage_refuse_level(d->shard, r, field);
         return false;
     }
     *slot = d->queue->config.levels[rank].slot;

@@ -216,10 +216,6 @@ static void part_failed(struct part *p)
     m->status = p->request.status;
     memcpy(r->field, p->request.field, sizeof(r->field));
     memcpy(r->detail, p->request.detail, sizeof(r->detail));
-    if (m->status == STATUS_UNKNOWN_PRIORITY)
-        snprintf(r->detail, sizeof(r->detail),
-                 "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.",
-                 p->request.queue, p->request.queue);
     if (m->phase != PHASE_LOOK) /* in which all are asked at once: the first in the list counts */
         many_end(m);
 }

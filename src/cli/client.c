@@ -95,6 +95,7 @@ void call_begin(struct call *c, const struct cli *cli)
     c->http = 0;
     c->is_json = false;
     c->has_options = false;
+    c->priority_word = NULL;
     c->server = cli->server;
     buf_puts(&c->url, cli->url);
     c->base_len = c->url.len;
@@ -224,7 +225,7 @@ static const struct json_token *get_string(const struct json_doc *doc, uint32_t 
 }
 
 /* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
-static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool has_options,
+static void problem_put(const struct json_doc *doc, uint32_t at, long http, const struct call *c,
                         struct buf *out)
 {
     static const char urn[] = "urn:triage:";
@@ -241,7 +242,9 @@ static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool
         buf_put(out, type->str + skip, type->len - skip);
     }
     const struct json_token *field = get_string(doc, at, "field");
-    const char *option = field && has_options ? words_option(field->str, field->len) : NULL;
+    const char *option = field && c && c->has_options ? words_option(field->str, field->len) : NULL;
+    if (option && c->priority_word && json_is(field, "/priority"))
+        option = c->priority_word;
     static const char *const parts[] = {"title", "detail"};
     for (size_t i = 0; i < 2; i++) {
         const struct json_token *text = get_string(doc, at, parts[i]);
@@ -256,7 +259,7 @@ static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool
 
 void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
 {
-    problem_put(doc, at, http, false, out);
+    problem_put(doc, at, http, NULL, out);
 }
 
 bool call_is(const struct call *c, const char *problem_name)
@@ -298,7 +301,7 @@ int call_complain(const struct call *c)
     }
     struct buf text = {0};
     if (c->is_json)
-        problem_put(&c->doc, 0, c->http, c->has_options, &text);
+        problem_put(&c->doc, 0, c->http, c, &text);
     else
         buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
                    c->server);

@@ -59,6 +59,7 @@ static int escalate(const struct escalate_options *o, const struct operands *ops
     call_init(&c);
     call_begin(&c, cli);
     c.has_options = true;
+    c.priority_word = "PRIORITY";
     call_path(&c, "/v1/queues/%s/messages/", ops->items[0]);
     if (!many)
         call_path(&c, "%s/", ops->items[1]);

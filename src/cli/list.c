@@ -54,6 +54,7 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
     buf_cstr(&after);
     do {
         call_begin(&c, cli);
+        c.has_options = true;
         call_path(&c, path, queue);
         request_page(&c, o, left, &after);
         status = call_run(&c, "GET", NULL);

@@ -122,6 +122,7 @@ static void claim_send(struct worker *w, int64_t max, int64_t now_ms)
 {
     struct call *c = &w->claim;
     call_begin(c, w->cli);
+    c->has_options = true;
     claim_address(w->o, c);
     member_put(&c->body, "max");
     buf_put_i64(&c->body, max);

@@ -203,6 +203,7 @@ def test_a_dump_is_applied_without_a_change(shell, queue, repository):
 def test_apply_shows_what_differs_and_then_changes_it(shell, queue, repository):
     def edit(queues):
         level(queues[0], "CRITICAL")["weight"] = 20
+        queues[0]["default_priority"] = "HIGH"
         queues[1]["retry"]["backoff"] = "fixed"
         queues.append({"name": queue.name + ".c", "profile": "environments"})
     change(repository, edit)
@@ -210,6 +211,7 @@ def test_apply_shows_what_differs_and_then_changes_it(shell, queue, repository):
     assert dry.returncode == DIFFERS
     said = dry.stdout.decode()
     assert "levels.CRITICAL.weight: 8 -> 20" in said and "profile: \"tiers\" ->" not in said
+    assert "default_priority: NORMAL (2) -> HIGH (1)" in said
     assert 'retry.backoff: "exponential" -> "fixed"' in said and f"{queue.name}.c: new" in said
     assert shell.run("queue", "get", queue.name + ".c").returncode == REFUSED
     assert level(shell.json("queue", "get", queue.name + ".a"), "CRITICAL")["weight"] == 8

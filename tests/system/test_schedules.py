@@ -330,6 +330,14 @@ def test_the_command_line_sets_shows_pauses_and_deletes(shell, queue, api):
         "dedup_key": "k", "metadata": {"tenant": "acme"}, "payload": "go", "paused": False}
     assert shell.ok("schedule", "set", name, "tick", "--every", "90m", "--json-payload",
                     '{"a": 1}').startswith("created tick")
+    shell.ok("queue", "set", name, "profile=tiers", "drop_levels=empty")
+    shell.ok("schedule", "set", name, "last", "--every", "2d", "-p", "4", "x")
+    assert ["level", "BACKGROUND", "(4)"] in [
+        line.split() for line in shell.ok("schedule", "show", name, "last").splitlines()]
+    assert [line.split()[:2] for line in shell.ok("schedule", "list", name).splitlines()] == [
+        ["name", "level"], ["digest", "9"], ["last", "BACKGROUND"], ["tick", "NORMAL"]]
+    shell.ok("schedule", "delete", name, "last")
+    shown = api.get(path).json
     listed = shell.ok("schedule", "list", name).splitlines()
     assert listed[0].split()[0] == "name" and [l.split()[0] for l in listed[1:]] == ["digest", "tick"]
     assert shell.json("schedule", "show", name, "tick")["every_seconds"] == 5400
