@@ -119,9 +119,9 @@ static bool take_queues(struct field *f, void *target)
         const struct json_token *t = &f->doc->tokens[i];
         if (t->type != JSON_STRING || !queue_name_valid(t->str, t->len))
             return field_refuse(f,
-                                "has something at %u that is no name of a queue: 1 to %d of the "
-                                "characters A-Z a-z 0-9 . _ - and not \".\" or \"..\".",
-                                n, QUEUE_NAME_MAX);
+                                "has something in place %u that is no name of a queue: 1 to %d of "
+                                "the characters A-Z a-z 0-9 . _ - and not \".\" or \"..\".",
+                                n + 1, QUEUE_NAME_MAX);
         memcpy(names[n].text, t->str, t->len);
         for (uint32_t other = 0; other < n; other++) {
             if (strcmp(names[other].text, names[n].text) == 0)

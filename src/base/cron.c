@@ -33,7 +33,9 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static bool refuse(struct cron_text *t, const struct cron_field *f, const char *from)
+/* `why` NULL: the value is none of the field. */
+static bool refuse(struct cron_text *t, const struct cron_field *f, const char *from,
+                   const char *why)
 {
     const char *stop = from;
     while (stop < t->end && !is_blank(*stop) && *stop != ',' && stop - from < 20)
@@ -42,9 +44,13 @@ static bool refuse(struct cron_text *t, const struct cron_field *f, const char *
         if (*c < ' ' || *c > '~')
             stop = c;
     }
-    snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s, which goes from %d to %d%s",
-             (int)(stop - from), from, f->what, f->min, f->max,
-             f->names ? ", or has a name of three letters" : "");
+    if (why)
+        snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s: %s", (int)(stop - from), from,
+                 f->what, why);
+    else
+        snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s, which goes from %d to %d%s",
+                 (int)(stop - from), from, f->what, f->min, f->max,
+                 f->names ? ", or has a name of three letters" : "");
     return false;
 }
 
@@ -69,6 +75,16 @@ static bool take_value(struct cron_text *t, const struct cron_field *f, int *out
     return false;
 }
 
+/* Behind the slash. */
+static bool take_step(struct cron_text *t, const struct cron_field *f, const char *from, bool wide,
+                      int *step)
+{
+    static const struct cron_field steps = {"step", 1, 59, NULL};
+    if (!wide)
+        return refuse(t, f, from, "a step stands behind * or a range");
+    return take_value(t, &steps, step) || refuse(t, f, from, "a step goes from 1 to 59");
+}
+
 /* * or N or N-M, and /STEP. */
 static bool take_range(struct cron_text *t, const struct cron_field *f, uint64_t *set)
 {
@@ -79,20 +95,21 @@ static bool take_range(struct cron_text *t, const struct cron_field *f, uint64_t
         t->at++;
     } else {
         if (!take_value(t, f, &low))
-            return refuse(t, f, from);
+            return refuse(t, f, from, NULL);
         high = low;
         if (t->at < t->end && *t->at == '-') {
             t->at++;
             wide = true;
-            if (!take_value(t, f, &high) || high < low)
-                return refuse(t, f, from);
+            if (!take_value(t, f, &high))
+                return refuse(t, f, from, NULL);
+            if (high < low)
+                return refuse(t, f, from, "the range ends before it begins; give two");
         }
     }
     if (t->at < t->end && *t->at == '/') {
-        static const struct cron_field steps = {"step", 1, 59, NULL};
         t->at++;
-        if (!wide || !take_value(t, &steps, &step))
-            return refuse(t, f, from);
+        if (!take_step(t, f, from, wide, &step))
+            return false;
     }
     for (int i = low; i <= high; i += step)
         *set |= 1ULL << i;
@@ -110,7 +127,7 @@ static bool take_field(struct cron_text *t, const struct cron_field *f, uint64_t
         if (t->at == t->end || is_blank(*t->at))
             return true;
         if (*t->at++ != ',')
-            return refuse(t, f, t->at - 1);
+            return refuse(t, f, t->at - 1, NULL);
     }
 }
 
@@ -179,7 +196,8 @@ bool cron_parse(const char *text, size_t len, struct cron *c, char why[CRON_WHY_
             i++;
         if (i == NICKNAME_COUNT) {
             snprintf(why, CRON_WHY_MAX,
-                     "knows @yearly, @monthly, @weekly, @daily, @hourly and no other");
+                     "knows @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "
+                     "no other");
             return false;
         }
         t.at = nicknames[i].line;

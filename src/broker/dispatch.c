@@ -185,8 +185,7 @@ static void settle_brief(struct dispatcher *d, struct request *r, enum status st
 
 static void refuse_level(struct request *r)
 {
-    shard_refuse(r->shard, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
-                 "The queue has no such level; GET the queue to see its levels.");
+    manage_refuse_level(r->shard, r, "/min_priority");
 }
 
 static void try_again(struct request *r)
@@ -498,6 +497,15 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
 
 /* Looks */
 
+/* A number means a level of this queue, and perhaps another one in the next queue. */
+static void name_level(struct priority_ref *priority, const struct level *level)
+{
+    if (priority->kind != PRIORITY_NUMBER)
+        return;
+    *priority = (struct priority_ref){.kind = PRIORITY_NAME};
+    memcpy(priority->name, level->name, sizeof(priority->name));
+}
+
 /* Answered, or false: what is most urgent is being brought from a disk. */
 static bool look(struct dispatcher *d, struct request *r)
 {
@@ -512,6 +520,7 @@ static bool look(struct dispatcher *d, struct request *r)
     r->any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->urgency);
     if (r->any && !engine_holds(s->engine, d->queue, &ask, s->now))
         return false;
+    name_level(&r->priority, &config->levels[max_rank]);
     shard_finish(s, r, STATUS_OK);
     return true;
 }

@@ -270,6 +270,7 @@ void manage_portion_timer(struct request *r);
  */
 bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
                         const struct priority_ref *priority);
+void manage_refuse_level(struct shard *s, struct request *r, const char *field);
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot); /* false: refused; *slot -1 for none named */
 void manage_release(struct dispatcher *d);       /* one reference less */

@@ -95,6 +95,7 @@ void client_begin(struct client *c, const struct cli *cli)
     c->http = 0;
     c->is_json = false;
     c->has_options = false;
+    c->priority_word = NULL;
     c->server = cli->server;
     buf_puts(&c->url, cli->url);
     c->base_len = c->url.len;
@@ -256,7 +257,7 @@ int client_complain(const struct client *c)
     }
     struct buf text = {0};
     if (c->is_json)
-        words_put_problem(&text, &c->doc, 0, c->http, c->has_options);
+        words_put_problem(&text, &c->doc, 0, c->http, c->has_options, c->priority_word);
     else
         buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
                    c->server);

@@ -28,7 +28,8 @@ struct client {
     CURLM *multi;       /* where it is under way; NULL when it is not, or is performed alone */
     const char *server; /* borrowed, for complaints */
     bool has_options;   /* its fields come from options: complaints name those */
-    size_t base_len;    /* of the url: scheme and host, and a path before ours */
+    const char *priority_word; /* what its /priority is called, when that is no option */
+    size_t base_len;           /* of the url: scheme and host, and a path before ours */
 
     /* The answer. */
     CURLcode result;

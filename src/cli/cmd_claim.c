@@ -104,7 +104,7 @@ static int ack_results(const struct client *c)
         if (error == NULL || error->type != JSON_OBJECT)
             continue;
         struct buf text = {0};
-        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false);
+        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false, NULL);
         cli_complain("%s", buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;

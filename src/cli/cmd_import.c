@@ -194,10 +194,13 @@ static bool same_configuration(struct import_run *im)
 
 /* Levels that the queue has and the file has not go when no message stands in them: producers may
  * have begun to fill it. */
-static int configuration_put(struct import_run *im)
+static int configuration_put(struct import_run *im, bool there)
 {
     struct client *c = &im->call;
+    struct buf was = {0}; /* the configuration that the queue had */
     bool any = im->doc.tokens[0].count > 0;
+    if (there)
+        buf_put(&was, c->answer.data, c->answer.len);
     client_begin(c, im->cli);
     client_path(c, "/v1/queues/%s", im->queue);
     buf_puts(&c->body, any ? "{\"drop_levels\":\"empty\"," : "{\"drop_levels\":\"empty\"}");
@@ -206,6 +209,9 @@ static int configuration_put(struct import_run *im)
     int status = client_run(c, "PUT", TYPE_JSON);
     if (status == CLI_DONE)
         import_levels_tell_stayed(im->queue, &im->doc, &c->doc);
+    if (status == CLI_DONE && there)
+        import_levels_tell_numbers(im->queue, was.data, was.len, &c->doc);
+    buf_fini(&was);
     return status;
 }
 
@@ -222,11 +228,13 @@ static int import_configure(struct import_run *im)
     client_path(c, "/v1/queues/%s", im->queue);
     client_try(c, "GET", NULL);
     bool there = client_succeeded(c);
+    if (client_is(c, "forbidden") && im->exported_lines > 0)
+        return CLI_REFUSED; /* import_run() says which role it takes, which is more than to look */
     if (!there && (!client_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
         return client_complain(c);
     im->configure |= !there;
     if (has && (!there || (im->configure && !same_configuration(im))))
-        status = configuration_put(im);
+        status = configuration_put(im, there);
     else if (has && !same_configuration(im))
         cli_complain("queue %s is there with another configuration, which it keeps; --configure "
                      "gives it that of the file",
@@ -256,7 +264,7 @@ static void import_result(struct import_run *im, const struct json_doc *doc, uin
         return;
     }
     struct buf text = {0};
-    words_put_problem(&text, doc, json_index(doc, error), im->call.http, false);
+    words_put_problem(&text, doc, json_index(doc, error), im->call.http, false, NULL);
     import_fail(im, line, buf_cstr(&text));
     buf_fini(&text);
 }
@@ -419,7 +427,8 @@ static int import_run(const struct cli *cli, const char *queue, bool configure,
     progress_wipe(&im->progress);
     if (status == CLI_REFUSED && client_is(&im->call, "forbidden") && im->exported_lines > 0)
         cli_complain("what an export wrote is imported with the role admin");
-    import_report(im);
+    if (status != CLI_USAGE || im->bytes > 0) /* else nothing was sent, and the mistake is told */
+        import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
     client_fini(&im->call);

@@ -60,6 +60,7 @@ static int escalate(const struct escalate_options *o, const struct operands *ops
     client_init(&c);
     client_begin(&c, cli);
     c.has_options = true;
+    c.priority_word = "PRIORITY";
     client_path(&c, "/v1/queues/%s/messages/", ops->items[0]);
     if (!many)
         client_path(&c, "%s/", ops->items[1]);

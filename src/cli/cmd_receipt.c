@@ -63,7 +63,7 @@ static int print_many(const struct client *c, const struct settling *s, char **p
             continue;
         }
         struct buf text = {0};
-        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false);
+        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false, NULL);
         cli_complain("%s: %s", pairs[2 * n], buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;

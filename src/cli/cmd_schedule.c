@@ -141,8 +141,8 @@ static int schedule_list(int argc, char **argv, const struct cli *cli)
                                   1,
                                   1};
     static const char *const columns[] = {
-        "name",        "cron",  "every_seconds", "time_zone", "next_due_at",
-        "last_due_at", "count", "paused",        "waits_for", NULL};
+        "name",        "level", "cron",   "every_seconds", "time_zone", "next_due_at",
+        "last_due_at", "count", "paused", "waits_for",     NULL};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)

@@ -303,7 +303,7 @@ static void complain_refused(const struct job *job, const char *what, const char
 {
     struct buf text = {0};
     if (job->call.is_json)
-        words_put_problem(&text, &job->call.doc, 0, job->call.http, false);
+        words_put_problem(&text, &job->call.doc, 0, job->call.http, false, NULL);
     else
         buf_printf(&text, "%ld", job->call.http);
     cli_complain("%s: %s (%s); %s", job->id, what, buf_cstr(&text), then);

@@ -55,6 +55,7 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
     buf_cstr(&after);
     do {
         client_begin(&c, cli);
+        c.has_options = true;
         client_path(&c, path, queue);
         request_page(&c, o, left, &after);
         status = client_run(&c, "GET", NULL);

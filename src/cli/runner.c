@@ -123,6 +123,7 @@ static void claim_send(struct runner *r, int64_t max, int64_t now_ms)
 {
     struct client *c = &r->claim;
     client_begin(c, r->cli);
+    c->has_options = true;
     claim_address(r->o, c);
     member_put(&c->body, "max");
     buf_put_i64(&c->body, max);

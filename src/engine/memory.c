@@ -25,8 +25,7 @@ static void queue_set(struct memory *m, struct engine_op *op, struct instant now
 {
     op->status = STATUS_OK;
     if (op->queue) {
-        op->status = resident_configure(resident_queue_of(op->queue), op->set.config,
-                                        &op->set.level_name, now);
+        op->status = resident_configure(resident_queue_of(op->queue), op, now);
         return;
     }
     struct queue_config config = *op->set.config;

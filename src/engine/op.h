@@ -93,8 +93,11 @@ enum engine_verb {
      *     whose heir it is; history_since_ms from levels_adopt_history()
      *   - q->version is another one, and q->config the new one, at done at the latest
      *   - every op submitted before goes by the old configuration, every op after by the new one
-     *   - LEVEL_IN_USE: a level with messages (queue_view_used) would vanish; set.level_name names
-     *     it, and points into q->config or to a constant */
+     *   - a schedule keeps the level that it names, or the heir of that level
+     *   - LEVEL_IN_USE: a level with messages (queue_view_used), or one that a schedule names,
+     * would vanish; set.level_name names it, and points into q->config or to a constant.
+     *     set.schedule_name is the schedule, or empty
+     *   - with set.dry nothing is changed, and the answer is the one that it would have had */
     ENGINE_QUEUE_SET,
 
     /* Deletes a queue with everything in it: messages, schedules, keys, history.
@@ -281,7 +284,8 @@ enum engine_verb {
      * Triage:
      *   - schedule.set is valid, its timing.next_ms what the rule gives for now
      * Engine:
-     *   - a copy is kept, as schedule_inherit() has it; `show` gets that one, unless it is NULL.
+     *   - a copy is kept, as schedule_inherit() has it and with the name of the level that its
+     *     priority means; `show` gets that one, unless it is NULL.
      *     schedule.created: there was none of this name
      *   - QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL */
     ENGINE_SCHEDULE_SET,
@@ -355,8 +359,10 @@ struct engine_op {
         struct {              /* QUEUE_SET */
             const char *name; /* creating */
             const struct queue_config *config;
-            const char *level_name; /* out: the level that is in use */
-            bool existed;           /* out: see QUEUE_SET */
+            bool dry;
+            const char *level_name;                 /* out: the level that is in use */
+            char schedule_name[QUEUE_NAME_MAX + 1]; /* out: of one that names it */
+            bool existed;                           /* out: see QUEUE_SET */
         } set;
         struct {           /* QUEUE_DELETE */
             bool if_empty; /* what this process put there the caller has looked for */

@@ -3,6 +3,7 @@
 #include "base/random.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,14 +195,31 @@ struct engine_queue *resident_queue_each(struct engine *e, size_t *at)
     return rq ? &rq->face : NULL;
 }
 
-enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
-                               const char **level_name, struct instant now)
+/* Which schedule keeps a level, unless messages do. */
+static void note_schedule(const struct resident_queue *rq, struct engine_op *op)
 {
     bool used[LEVEL_COUNT_MAX];
     queue_view_used(&rq->face.view, used);
-    struct queue_config config = *next;
-    if (!levels_adopt_slots(&rq->face.config, used, &config, level_name))
+    int rank = levels_rank_of_name(&rq->face.config, op->set.level_name);
+    const char *name = resident_schedule_of_level(rq, op->set.level_name);
+    op->set.schedule_name[0] = '\0';
+    if (name && !used[rq->face.config.levels[rank].slot])
+        snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%s", name);
+}
+
+enum status resident_configure(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    bool used[LEVEL_COUNT_MAX];
+    struct queue_config config = *op->set.config;
+    queue_view_used(&rq->face.view, used);
+    resident_schedules_use(rq, used);
+    if (!levels_adopt_slots(&rq->face.config, used, &config, &op->set.level_name)) {
+        note_schedule(rq, op);
         return STATUS_LEVEL_IN_USE;
+    }
+    if (op->set.dry)
+        return STATUS_OK;
+    resident_schedules_follow(rq, &config);
     levels_adopt_history(&rq->face.config, &config, now.wall_ms);
     rq->face.config = config;
     rq->face.version++;

@@ -208,7 +208,7 @@ static void refusal_take(const struct loadgen_http_answer *answer, struct loadge
     json_init(&doc);
     buf_lit(&text, "cannot create the queue: ");
     if (json_parse(&doc, answer->body, answer->body_len, PROBLEM_TOKENS_MAX))
-        words_put_problem(&text, &doc, 0, answer->status, false);
+        words_put_problem(&text, &doc, 0, answer->status, false, NULL);
     else
         buf_printf(&text, "status %d", answer->status);
     snprintf(report->error, LOADGEN_ERROR_MAX, "%s", buf_cstr(&text));

@@ -16,7 +16,6 @@ static const struct phrase {
     {"PUT /v1/queues/", "`triage queue create %`", true, NULL},
     {"GET /v1/queues/", "`triage queue get %`", true, NULL},
     {"GET /v1/queues ", "`triage queues` ", false, NULL},
-    {"GET the queue to see its levels", "`triage queue get QUEUE` shows them", false, NULL},
     {"add ?force=true", "give --force", false, NULL},
     {"delete it with ?force=true", "give --force", false, NULL},
     {"?force=true", "--force", false, NULL},
@@ -56,6 +55,7 @@ static const struct option_word {
     {"/filter/priority", "--from"},
     {"/filter/older_than_seconds", "--older-than"},
     {"/filter/metadata", "--meta"},
+    {"/queues", "QUEUE"},
     {"/limit", "--limit"},
     {"/after", "--after"},
     {"/prefix", "--prefix"},
@@ -159,11 +159,33 @@ static bool put_pair(struct buf *out, const char *field, size_t len)
     return true;
 }
 
+/* /levels/LOW/weight is written level.LOW.weight; a place in a whole list stays as it is. */
+static bool put_level_setting(struct buf *out, const char *field, size_t len)
+{
+    static const char start[] = "/levels/";
+    size_t at = sizeof(start) - 1;
+    if (len <= at || memcmp(field, start, at) != 0)
+        return false;
+    bool listed = true;
+    for (size_t i = at; i < len && field[i] != '/'; i++)
+        listed = listed && field[i] >= '0' && field[i] <= '9';
+    if (listed)
+        return false;
+    buf_puts(out, " (level.");
+    for (; at < len; at++) /* ~1 and ~0 are a slash and a tilde of the name */
+        if (field[at] == '~' && at + 1 < len)
+            buf_putc(out, field[++at] == '1' ? '/' : '~');
+        else
+            buf_putc(out, field[at] == '/' ? '.' : field[at]);
+    buf_putc(out, ')');
+    return true;
+}
+
 void words_put_place(struct buf *out, const char *field, size_t len, const char *option)
 {
     if (option != NULL)
         buf_printf(out, " (%s)", option);
-    else if (len > 0 && !put_pair(out, field, len))
+    else if (len > 0 && !put_pair(out, field, len) && !put_level_setting(out, field, len))
         buf_printf(out, " (field %.*s)", (int)len, field);
 }
 
@@ -174,7 +196,7 @@ static const struct json_token *get_string(const struct json_doc *doc, uint32_t 
 }
 
 void words_put_problem(struct buf *out, const struct json_doc *doc, uint32_t at, long http,
-                       bool has_options)
+                       bool has_options, const char *priority_word)
 {
     static const char urn[] = "urn:triage:";
     int64_t status;
@@ -191,6 +213,8 @@ void words_put_problem(struct buf *out, const struct json_doc *doc, uint32_t at,
     }
     const struct json_token *field = get_string(doc, at, "field");
     const char *option = field && has_options ? words_option(field->str, field->len) : NULL;
+    if (option && priority_word && json_is(field, "/priority"))
+        option = priority_word;
     static const char *const parts[] = {"title", "detail"};
     for (size_t i = 0; i < 2; i++) {
         const struct json_token *text = get_string(doc, at, parts[i]);

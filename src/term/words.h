@@ -21,9 +21,10 @@ const char *words_option(const char *field, size_t len);
 void words_put_place(struct buf *out, const char *field, size_t len, const char *option);
 
 /* Appends the problem document at a token: of a whole answer, or of one result of a batch. `http`
- * is the status where the document has none. With `has_options` its field came from an option. 409
- * receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
+ * is the status where the document has none. With `has_options` its field came from an option;
+ * /priority did not where it has a word of its own, or NULL.
+ * 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
 void words_put_problem(struct buf *out, const struct json_doc *doc, uint32_t at, long http,
-                       bool has_options);
+                       bool has_options, const char *priority_word);
 
 #endif

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+extern char **environ; /* of the process */
+
 struct check {
     const struct settings *settings;
     unsigned problems;
@@ -141,6 +143,35 @@ static void check_cacert(struct check *c)
     buf_fini(&text);
 }
 
+/* Variables that `triage` and its handlers have, and that a server may be started with. */
+static bool is_of_the_client(const char *name, size_t len)
+{
+    static const char *const names[] = {"SERVER",  "TOKEN",       "CACERT",   "CERT",  "KEY",
+                                        "QUEUE",   "MESSAGE_ID",  "PRIORITY", "LEVEL", "ATTEMPT",
+                                        "RECEIPT", "ENQUEUED_AT", "METADATA"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
+            return true;
+    return len > 5 && memcmp(name, "META_", 5) == 0;
+}
+
+/* A typo there is seen by nobody: what is no setting does nothing. */
+static void check_environment(const struct settings *s)
+{
+    static const char prefix[] = "TRIAGE_";
+    const size_t skip = sizeof(prefix) - 1;
+    for (char *const *at = environ; *at; at++) {
+        size_t len = strcspn(*at, "=");
+        if (len <= skip || memcmp(*at, prefix, skip) != 0 || settings_is_variable(*at, len) ||
+            is_of_the_client(*at + skip, len - skip))
+            continue;
+        struct buf text = {0};
+        buf_printf(&text, "%.*s in the environment is no setting", (int)len, *at);
+        note(s, "", buf_cstr(&text));
+        buf_fini(&text);
+    }
+}
+
 int check_settings(const struct settings *s)
 {
     struct check c = {.settings = s, .problems = s->mistakes};
@@ -149,6 +180,7 @@ int check_settings(const struct settings *s)
     check_tokens(&c);
     check_cacert(&c);
     check_engine(&c);
+    check_environment(s);
     if (c.problems > 0)
         fprintf(stderr, "triaged: %u mistake%s; a server would not start\n", c.problems,
                 c.problems == 1 ? "" : "s");

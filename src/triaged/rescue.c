@@ -233,17 +233,13 @@ static void on_schedule(void *ctx, const struct engine_queue *q, const struct sc
 {
     struct rescue *r = ctx;
     struct written *w = seqmap_get(&r->queues, q->id);
-    struct buf all = {0};
     if (r->failed || !is_wanted(r, q) || !w)
         return;
     select_file(r, w, O_APPEND);
-    encode_schedule(&all, s);
-    const char *comma = memchr(all.data, ',', all.len); /* behind the name */
-    buf_printf(&r->line, "{\"schedule\":\"%s\",\"definition\":{", s->name);
-    buf_put(&r->line, comma + 1, all.len - (size_t)(comma + 1 - all.data));
+    buf_printf(&r->line, "{\"schedule\":\"%s\",\"definition\":", s->name);
+    encode_schedule_definition(&r->line, &q->config, s);
     buf_puts(&r->line, "}}\n");
     write_line(r);
-    buf_fini(&all);
 }
 
 /* What stores it in another server. A queue whose record is lost gets a name, and levels, there. */

@@ -431,6 +431,17 @@ static void load_file(struct settings *s)
     fclose(f.stream);
 }
 
+bool settings_is_variable(const char *variable, size_t len)
+{
+    for (size_t i = 0; i < setting_count; i++) {
+        char name[80];
+        key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
+        if (strlen(name) == len && memcmp(name, variable, len) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void load_environment(struct settings *s)
 {
     for (size_t i = 0; i < setting_count; i++) {

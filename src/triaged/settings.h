@@ -85,6 +85,9 @@ struct settings {
     char webhook_cacert[512];
 };
 
+/* Whether a variable of the environment, without its value, is a setting. */
+bool settings_is_variable(const char *name, size_t len);
+
 enum settings_outcome { SETTINGS_RUN, SETTINGS_EXIT_OK, SETTINGS_EXIT_USAGE };
 
 /* Fills in everything. Says of every mistake in which line, variable or flag it is, on standard

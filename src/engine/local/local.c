@@ -65,8 +65,8 @@ static void queue_set(struct local *l, struct engine_op *op)
     op->status = STATUS_OK;
     if (op->queue) {
         struct resident_queue *rq = resident_queue_of(op->queue);
-        op->status = resident_configure(rq, op->set.config, &op->set.level_name, l->now);
-        if (op->status)
+        op->status = resident_configure(rq, op, l->now);
+        if (op->status || op->set.dry)
             return;
         store_keeps(l->shared->store, rq->face.id, rq->face.config.history_ms);
         write_queue(l, rq);

@@ -5,6 +5,7 @@
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static enum status status_of(const PGresult *r, int row, int column)
@@ -278,20 +279,27 @@ static void give_queue(struct engine_op *op, struct pg_queue *q)
     q->busy++;
 }
 
+static void answer_level_in_use(struct engine_op *op, struct pg_call *c)
+{
+    int rank = -1;
+    size_t len, schedule_len = 0;
+    const char *name = cell_bytes(c->result, 0, 3, &len);
+    const char *schedule = cell_bytes(c->result, 0, 5, &schedule_len);
+    for (int i = 0; i < op->queue->config.level_count; i++) {
+        const char *each = op->queue->config.levels[i].name;
+        if (strlen(each) == len && memcmp(each, name, len) == 0)
+            rank = i;
+    }
+    op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
+    snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%.*s", (int)schedule_len,
+             schedule ? schedule : "");
+}
+
 static void answer_queue_set(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     op->status = status_of(c->result, 0, 2);
-    if (op->status == STATUS_LEVEL_IN_USE) {
-        int rank = -1;
-        size_t len;
-        const char *name = cell_bytes(c->result, 0, 3, &len);
-        for (int i = 0; op->queue && i < op->queue->config.level_count; i++) {
-            const char *each = op->queue->config.levels[i].name;
-            if (strlen(each) == len && memcmp(each, name, len) == 0)
-                rank = i;
-        }
-        op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
-    }
+    if (op->status == STATUS_LEVEL_IN_USE && op->queue)
+        answer_level_in_use(op, c);
     if (!op->status && (cell_null(c->result, 0, 0) || cell_null(c->result, 0, 4)))
         op->status = STATUS_QUEUE_NOT_FOUND; /* another was faster, and has deleted it since */
     if (op->status)

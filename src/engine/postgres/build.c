@@ -309,13 +309,18 @@ static void build_queue_set(struct pg_call *c, const struct engine_op *op)
     struct params *p = &c->params;
     struct buf json = {0};
     const char *name = op->queue ? op->queue->name : op->set.name;
-#define COLUMNS "SELECT id, created, status, level_name, config FROM "
-    c->sql = op->queue ? COLUMNS "triage.engine_queue_change($1,$2,$3,$4)"
-                       : COLUMNS "triage.engine_queue_set(NULL,$1,$2)";
+#define COLUMNS "SELECT id, created, status, level_name, config"
+#define KEPT_BY                                                                                    \
+    ", CASE WHEN status = 'level-in-use' THEN triage.schedule_of_level($1, level_name) END"
+    c->sql = !op->queue    ? COLUMNS " FROM triage.engine_queue_set(NULL,$1,$2)"
+             : op->set.dry ? COLUMNS KEPT_BY " FROM triage.engine_queue_try($1,$2,$3)"
+                           : COLUMNS KEPT_BY " FROM triage.engine_queue_change($1,$2,$3,$4)";
+#undef KEPT_BY
 #undef COLUMNS
     if (op->queue)
         param_queue(p, c->queue);
-    param_bytes(p, WIRE_TEXT, name, strlen(name));
+    if (!op->set.dry)
+        param_bytes(p, WIRE_TEXT, name, strlen(name));
     config_write(&json, op->set.config);
     param_jsonb(p, &json);
     buf_fini(&json);
