@@ -404,7 +404,7 @@ def test_a_crowd_loses_nothing(server, queues):
     ({"queues": []}, "/queues", "1 to 32"),
     ({"queues": ["a"] * 33}, "/queues", "1 to 32"),
     ({"queues": ["a", "b", "a"]}, "/queues", '"a" twice'),
-    ({"queues": ["a", ".."]}, "/queues", "at 1"),
+    ({"queues": ["a", ".."]}, "/queues", "place 2"),
     ({"queues": "a"}, "/queues", "array"),
     ({"queues": ["a"], "order": "random"}, "/order", "listed"),
     ({"queues": ["a"], "max": 101}, "/max", "100"),
