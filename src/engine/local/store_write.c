@@ -400,6 +400,8 @@ static bool log_is_whole(const struct store *s, struct buf *error)
 {
     uint64_t ending;
     struct buf unread = {0};
+    if (s->format < STORE_FORMAT) /* what it says is of another log */
+        return true;
     (void)ending_read(s->dir, &ending, &unread);
     buf_fini(&unread);
     return ending_reached(s->dir, ending, wal_end(s->wal), error);
