@@ -34,26 +34,35 @@ void queue_tail_take(struct queue *q, const struct message *m)
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
 {
     struct lane *l = &q->lanes[slot];
-    if (wall_ms <= l->tail_clock_ms && lane_has_cold(l))
-        return; /* what was ready by it stays ready */
-    if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
-        int64_t to_ms = wall_ms;
-        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, &to_ms, &l->tail_due_ms);
-        l->tail_lags = to_ms < wall_ms;
-        wall_ms = to_ms;
-        assert(due <= l->tail_scheduled);
-        l->tail_scheduled -= due;
-        l->tail_ready += due;
-        q->view->lanes[slot].scheduled -= due;
-        q->view->lanes[slot].ready += due;
-        q->view->scheduled -= due;
-        q->view->ready += due;
-    }
     if (l->tail_scheduled == 0) {
         l->tail_due_ms = INT64_MAX;
         l->tail_lags = false;
     }
-    l->tail_clock_ms = wall_ms;
+    if (wall_ms <= l->tail_clock_ms && lane_has_cold(l))
+        return; /* what was ready by it stays ready */
+    if (!l->tail_lags && wall_ms < l->tail_due_ms) {
+        l->tail_clock_ms = wall_ms;
+        return;
+    }
+    if (!l->tail_lags || wall_ms > l->tail_wanted_ms)
+        l->tail_wanted_ms = wall_ms;
+    l->tail_lags = true;
+}
+
+void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_ms, int64_t next_ms)
+{
+    struct lane *l = &q->lanes[slot];
+    assert(due <= l->tail_scheduled);
+    assert(to_ms >= l->tail_clock_ms);
+    l->tail_scheduled -= due;
+    l->tail_ready += due;
+    q->view->lanes[slot].scheduled -= due;
+    q->view->lanes[slot].ready += due;
+    q->view->scheduled -= due;
+    q->view->ready += due;
+    l->tail_clock_ms = to_ms;
+    l->tail_due_ms = l->tail_scheduled > 0 ? next_ms : INT64_MAX;
+    l->tail_lags = l->tail_scheduled > 0 && to_ms < l->tail_wanted_ms;
 }
 
 #define WALK_MAX 64
@@ -89,13 +98,23 @@ static void begin_tail(struct lane *l)
     l->bound_seq = last ? message_seq(last) : 0;
 }
 
+/* The urgent third of the levels may use all of the room, the rest half of it. */
+static bool has_room(const struct queue *q, uint8_t slot)
+{
+    const struct lane *l = &q->lanes[slot];
+    if (l->ready.count + l->scheduled.count < q->room.window)
+        return true;
+    bool urgent = levels_rank_of_slot(q->config, slot) * 3 < q->config->level_count;
+    return *q->memory_total < (urgent ? q->room.bytes : q->room.bytes / 2);
+}
+
 bool queue_keeps_in_memory(struct queue *q, const struct message *m)
 {
     struct lane *l = &q->lanes[m->slot];
-    if (!q->backing)
+    if (q->room.window == 0)
         return true;
     if (!lane_has_tail(l)) {
-        if (q->backing->admit(q, m->slot))
+        if (has_room(q, m->slot))
             return true;
         begin_tail(l);
     }

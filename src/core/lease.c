@@ -21,21 +21,6 @@ bool lane_head_known(const struct lane *l)
     return !lane_tail_claimable(l) || (head && lane_within_bound(l, head->key, head->tie));
 }
 
-static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
-{
-    struct lane *l = &q->lanes[slot];
-    for (;;) {
-        struct order_node *head = order_first(&l->ready);
-        uint64_t behind = l->tail_ready + l->tail_scheduled;
-        if (lane_head_known(l))
-            return head ? container_of(head, struct message, node) : NULL;
-        q->backing->refill(q, slot, now);
-        if (l->tail_ready + l->tail_scheduled ==
-            behind) /* the store could not: what is here has to do */
-            return NULL;
-    }
-}
-
 #define OUTLIVED_MAX 64 /* so many a claim may end itself, on its way to one that it can have */
 
 /* How many of the first `need` ready messages of a lane are known and can be had. */
@@ -97,12 +82,22 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
     __builtin_prefetch(&second->node.links[0]);
 }
 
-struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
+enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct message **m)
 {
-    struct message *m;
-    while ((m = lane_head(q, slot, now)) && queue_past_ttl(m, now))
-        queue_expire(q, m, now);
-    return m;
+    const struct lane *l = &q->lanes[slot];
+    *m = NULL;
+    while (lane_head_known(l)) {
+        struct order_node *head = order_first(&l->ready);
+        if (!head)
+            return HEAD_NONE;
+        struct message *first = container_of(head, struct message, node);
+        if (!queue_past_ttl(first, now)) {
+            *m = first;
+            return HEAD_HERE;
+        }
+        queue_expire(q, first, now);
+    }
+    return HEAD_ELSEWHERE;
 }
 
 static void count_claim(struct queue *q, const struct message *m, struct instant now)
@@ -126,7 +121,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
         m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_READY, m->slot);
 }
 
 /* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
@@ -141,7 +136,7 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;
     queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_LEASED, m->slot);
     return m->state;
 }
 
@@ -217,7 +212,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     m->delivery->lease_ms = lease_ms;
     m->delivery->lease_until_ms = now.mono_ms + lease_ms;
     queue_move(q, m, MESSAGE_LEASED);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_LEASED, m->slot);
     item->state = MESSAGE_LEASED;
     item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;

@@ -17,8 +17,13 @@
 /* The one function that moves a message. NEW stands for "not in memory". */
 void queue_move(struct queue *q, struct message *m, enum message_state to);
 
-/* It is not as it was born any more, and the store is to know. */
-void queue_touch(struct queue *q, struct message *m);
+/* Leaves a report for an engine that takes them. `from` and `slot`: see struct queue_report. */
+void queue_report(struct queue *q, struct message *m, enum report_kind kind,
+                  enum message_state from, uint8_t slot);
+void queue_report_key(struct queue *q, const struct dedup_entry *e);
+
+/* It is not as it was born any more; it was in this state and level before. */
+void queue_touch(struct queue *q, struct message *m, enum message_state from, uint8_t slot);
 
 /* Adds `by` (1 or -1) to whatever counts messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);

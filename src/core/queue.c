@@ -1,8 +1,10 @@
 #include "core/queue.h"
+#include "base/mem.h"
 #include "core/dedup.h"
 #include "core/moves.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
                 uint64_t *next_seq, void (*random)(void *out, size_t len))
@@ -13,7 +15,6 @@ void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struc
         .view = view,
         .next_seq = next_seq,
         .random = random,
-        .store_due_ms = INT64_MAX,
     };
     for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
         order_init(&q->lanes[i].ready);
@@ -53,6 +54,8 @@ void queue_fini(struct queue *q)
 {
     if (q->memory_total)
         *q->memory_total -= q->memory;
+    queue_reported(q);
+    free(q->report);
     dedup_clear(q);
     free_all(&q->messages);
     free_all(&q->dead);
@@ -205,12 +208,47 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
         refresh_head(q, m->slot);
 }
 
-void queue_touch(struct queue *q, struct message *m)
+/* Reports */
+
+static struct queue_report *next_report(struct queue *q)
+{
+    if (q->report_count == q->report_cap) {
+        q->report_cap = q->report_cap ? q->report_cap * 2 : 16;
+        q->report = mem_realloc(q->report, q->report_cap * sizeof(*q->report));
+    }
+    return &q->report[q->report_count++];
+}
+
+void queue_report(struct queue *q, struct message *m, enum report_kind kind,
+                  enum message_state from, uint8_t slot)
+{
+    if (q->reports)
+        *next_report(q) = (struct queue_report){
+            .message = m, .kind = (uint8_t)kind, .from = (uint8_t)from, .slot = slot};
+}
+
+void queue_report_key(struct queue *q, const struct dedup_entry *e)
+{
+    if (q->reports)
+        *next_report(q) = (struct queue_report){.key = e, .kind = REPORT_KEY};
+}
+
+void queue_touch(struct queue *q, struct message *m, enum message_state from, uint8_t slot)
 {
     bool first = !m->touched;
     m->touched = true;
-    if (q->backing)
-        q->backing->changed(q, m, first);
+    queue_report(q, m, REPORT_CHANGED, from, slot);
+    if (q->reports)
+        q->report[q->report_count - 1].first = first;
+}
+
+void queue_reported(struct queue *q)
+{
+    for (uint32_t i = 0; i < q->report_count; i++) {
+        if (q->report[i].kind == REPORT_ENDED)
+            message_free(q->report[i].message);
+    }
+    q->report_count = 0;
 }
 
 static void account(struct queue *q, const struct message *m, int by)
@@ -254,24 +292,18 @@ struct message *queue_find(struct queue *q, const struct message_id *id, struct 
     if (id->queue != q->id || id->seq >= *q->next_seq)
         return NULL;
     struct message *m = in_memory(q, id);
-    if (!m && q->backing) {
-        q->backing->recall(q, id);
-        m = in_memory(q, id);
-    }
     return m && queue_shows(q, m, now) ? m : NULL;
 }
 
-void queue_need_body(struct queue *q, struct message *m)
+/* For engines that keep some messages elsewhere */
+
+void queue_body_take(struct queue *q, struct message *m, char *body)
 {
-    if (m->body)
-        return;
-    assert(q->backing);
+    assert(!m->body);
     account(q, m, -1);
-    q->backing->body(q, m);
+    m->body = body;
     account(q, m, +1);
 }
-
-/* For stores */
 
 int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now)
 {

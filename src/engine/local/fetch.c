@@ -197,13 +197,12 @@ static void merge_lane(struct fetch *f, struct instant now)
 static void merge_expired(struct fetch *f, struct instant now)
 {
     const struct read_job *job = &f->job;
-    struct queue *q = &f->lq->rq->core;
     take_in(f, job->count, now);
     bool put = expiry_mark_compare(&f->low, &job->next_mark) < 0;
     f->lq->expiry_from = put ? f->low : job->next_mark;
     int64_t due_ms = job->more ? now.wall_ms : f->lq->expiry_from.expire_ms;
-    if (due_ms < q->store_due_ms)
-        q->store_due_ms = due_ms;
+    if (due_ms < f->lq->expiry_due_ms)
+        f->lq->expiry_due_ms = due_ms;
 }
 
 static void merge(struct fetch *f, struct instant now)
@@ -293,7 +292,7 @@ static void fetch_now(struct fetch *f, struct instant now)
 }
 
 /* Until something came: all of a read may be in memory already. */
-void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
+bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
 {
     const struct lane *lane = &lq->rq->core.lanes[slot];
     uint64_t behind = lane->tail_ready + lane->tail_scheduled;
@@ -305,6 +304,7 @@ void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
         fetch_now(&f, now);
         moved = bound_moved(&f, lane);
     }
+    return lane->tail_ready + lane->tail_scheduled != behind;
 }
 
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now)

@@ -108,11 +108,15 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
     return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id, tag);
 }
 
-void guest_recall(struct queue *q, const struct message_id *id)
+bool guest_bring(struct resident_queue *rq, const struct message_id *id)
 {
+    struct queue *q = &rq->core;
     journal_await_cold(local_queue_of(q));
-    if (tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY))
+    bool came =
+        tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY);
+    if (came)
         welcome(local_queue_of(q), id->seq);
+    return came;
 }
 
 /* Of where the walk stands; at the end, one that none has yet. */

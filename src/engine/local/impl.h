@@ -105,7 +105,9 @@ struct local_queue {
     uint32_t dedup_first, dedup_count, dedup_cap;
     uint64_t cold_group; /* the last group with cold records of it */
     struct fetch *fetches;
+    int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
+    uint32_t counting;              /* slots of lanes whose count of a tail stopped early */
     uint64_t dead_from;             /* before it there is no dead letter in the store */
     /* Sequence numbers of messages recalled for the present op. */
     uint64_t *guests;
@@ -141,8 +143,6 @@ struct local {
     struct read_job *fetched; /* back from it, to be merged by the next sweep */
 };
 
-extern const struct queue_backing local_backing;
-
 /* journal.c */
 struct group *journal_group(struct local *l); /* the open one, made when missing */
 struct store_batch *journal_batch(struct local *l);
@@ -150,6 +150,9 @@ void journal_recycle(struct local *l, struct group *g); /* it was reported */
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
 void journal_release(struct local *l, uint64_t group); /* it is committed */
+void journal_report(struct resident_queue *rq);        /* writes down what the core did */
+bool journal_find_key(struct resident_queue *rq, const char *key, size_t len,
+                      struct dedup_hit *hit);
 void journal_release_dedup(struct local_queue *lq, uint64_t group);
 void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);
@@ -170,15 +173,15 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
                                     const struct queue_config *config);
 
 /* tail.c */
-bool tail_admit(struct queue *q, uint8_t slot);
 void tail_limbo_add(struct local_queue *lq, struct message *m);
 void tail_limbo_release(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
-void tail_refill(struct queue *q, uint8_t slot, struct instant now);
+bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms);
-bool tail_bring(struct queue *q, const struct message_id *id); /* one of it; false: not there */
-void tail_body(struct queue *q, struct message *m);
+void tail_count_on(struct local_queue *lq);                      /* where a count stopped early */
+bool tail_bring(struct queue *q, const struct message_id *id);   /* one of it; false: not there */
+char *tail_read_body(struct queue *q, const struct message *m);
+void tail_bring_body(struct resident_queue *rq, struct message *m);
 /* m was decoded. False: it cannot be where it was found. That is damage, and m is freed. */
 bool tail_take_in(struct queue *q, struct message *m, struct instant now);
 bool tail_in_memory(struct queue *q, uint64_t seq);
@@ -200,7 +203,7 @@ void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
 void fetch_send(struct local *l); /* what was asked for; the open group was handed over */
 void fetch_take(struct local *l); /* what came back */
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
-void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
+bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now);
 /* Something was put at this place of a tail; a message's record was deleted. */
 void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
@@ -210,7 +213,7 @@ void fetch_abandon(struct local_queue *lq); /* the queue goes */
 void fetch_free_jobs(struct read_job *list);
 
 /* guest.c */
-void guest_recall(struct queue *q, const struct message_id *id);
+bool guest_bring(struct resident_queue *rq, const struct message_id *id);
 void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
 void guests_dismiss(struct local_queue *lq); /* after the op */
 

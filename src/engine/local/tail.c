@@ -8,28 +8,6 @@ bool tail_in_memory(struct queue *q, uint64_t seq)
     return seqmap_get(&q->messages, seq) != NULL;
 }
 
-/* Residency: the urgent third of the levels may use all of the limit, the rest half of it. */
-static bool has_room(const struct local *l, const struct queue *q, uint8_t slot)
-{
-    const struct lane *lane = &q->lanes[slot];
-    if (lane->ready.count + lane->scheduled.count < l->shared->window)
-        return true;
-    int rank = levels_rank_of_slot(q->config, slot);
-    bool urgent = rank * 3 < q->config->level_count;
-    uint64_t limit = urgent ? l->shared->memory_limit : l->shared->memory_limit / 2;
-    return l->r.base.counters.resident_bytes < limit;
-}
-
-bool tail_admit(struct queue *q, uint8_t slot)
-{
-    struct local *l = local_behind(q);
-    bool room = has_room(l, q, slot);
-    /* A tail begins, and with it a bound: behind it there may be records on their way out. */
-    if (!room && l->cold_group > l->refill_group)
-        l->refill_group = l->cold_group;
-    return room;
-}
-
 /* Limbo */
 
 void tail_limbo_add(struct local_queue *lq, struct message *m)
@@ -146,10 +124,10 @@ void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now)
     }
 }
 
-void tail_refill(struct queue *q, uint8_t slot, struct instant now)
+bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now)
 {
-    if (!local_behind(q)->shared->reader)
-        fetch_lane_now(local_queue_of(q), slot, now);
+    struct local_queue *lq = local_queue_of(&rq->core);
+    return !lq->local->shared->reader && fetch_lane_now(lq, slot, now);
 }
 
 /* Read ahead of claims, while there is room for it. */
@@ -159,24 +137,12 @@ static bool runs_low(const struct local *l, const struct lane *lane)
            l->r.base.counters.resident_bytes < l->shared->memory_limit;
 }
 
-void tail_top_up(struct resident_queue *rq, struct instant now)
-{
-    struct queue *q = &rq->core;
-    struct local *l = local_behind(q);
-    for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane *lane = &q->lanes[slot];
-        if (!l->shared->reader) {
-            if (!lane_head_known(lane))
-                fetch_lane_now(local_queue_of(q), slot, now);
-        } else if (lane_tail_claimable(lane) && (runs_low(l, lane) || !lane_head_known(lane))) {
-            fetch_lane(local_queue_of(q), slot);
-        }
-    }
-}
-
 #define DUE_WINDOWS 8 /* of keys to look at; all of one millisecond are one */
 
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms)
+/* How many of a tail are ready by *to_ms that were not at from_ms, and when the next one will be.
+ * When there are very many, *to_ms is lowered to how far the count has come. */
+static uint64_t count_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms,
+                          int64_t *next_ms)
 {
     struct local *l = local_behind(q);
     journal_await_cold(local_queue_of(q));
@@ -218,6 +184,44 @@ uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms
     return due;
 }
 
+static void count_lane(struct local_queue *lq, uint8_t slot)
+{
+    struct queue *q = &lq->rq->core;
+    const struct lane *lane = &q->lanes[slot];
+    int64_t to_ms = lane->tail_wanted_ms, next_ms;
+    uint64_t due = count_due(q, slot, lane->tail_clock_ms, &to_ms, &next_ms);
+    queue_tail_counted(q, slot, due, to_ms, next_ms);
+    lq->counting &= ~(1U << slot);
+    if (lane->tail_lags)
+        lq->counting |= 1U << slot;
+}
+
+void tail_count_on(struct local_queue *lq)
+{
+    for (uint32_t slots = lq->counting; slots; slots &= slots - 1)
+        count_lane(lq, (uint8_t)__builtin_ctz(slots));
+}
+
+static void top_up_lane(struct local_queue *lq, uint8_t slot, struct instant now)
+{
+    const struct lane *lane = &lq->rq->core.lanes[slot];
+    if (lane->tail_lags && !(lq->counting & 1U << slot))
+        count_lane(lq, slot);
+    if (!lq->local->shared->reader) {
+        if (!lane_head_known(lane))
+            fetch_lane_now(lq, slot, now);
+    } else if (lane_tail_claimable(lane) && (runs_low(lq->local, lane) || !lane_head_known(lane))) {
+        fetch_lane(lq, slot);
+    }
+}
+
+void tail_top_up(struct resident_queue *rq, struct instant now)
+{
+    const struct queue *q = &rq->core;
+    for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++)
+        top_up_lane(local_queue_of(&rq->core), slot, now);
+}
+
 bool tail_bring(struct queue *q, const struct message_id *id)
 {
     struct local *l = local_behind(q);
@@ -233,25 +237,32 @@ bool tail_bring(struct queue *q, const struct message_id *id)
     return m && tail_take_in(q, m, l->now);
 }
 
-void tail_body(struct queue *q, struct message *m)
+char *tail_read_body(struct queue *q, const struct message *m)
 {
     struct local *l = local_behind(q);
     struct message_id id = local_id(q, m);
     struct key k;
     bool damaged = false;
+    char *body = NULL;
     key_message(&k, &id);
     struct message *copy = NULL;
     if (store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged))
         copy = record_get_message(l->scratch.data, l->scratch.len, &id);
     if (copy && message_body_len(copy) == message_body_len(m)) {
-        m->body = copy->body;
+        body = copy->body;
         copy->body = NULL;
     } else {
         /* Whoever asked gets no answer: a failed engine confirms nothing. */
         journal_damage(l, "the body of a message cannot be read");
-        m->body = mem_zalloc(message_body_len(m));
+        body = mem_zalloc(message_body_len(m));
     }
     message_free(copy);
+    return body;
+}
+
+void tail_bring_body(struct resident_queue *rq, struct message *m)
+{
+    queue_body_take(&rq->core, m, tail_read_body(&rq->core, m));
 }
 
 /* From memory to the tail: when messages keep arriving before the bound, the last of the lane make
