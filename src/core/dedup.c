@@ -62,8 +62,8 @@ void dedup_remember(struct queue *q, const char *key, size_t len, const struct d
 {
     forget(q, key, len);
     const struct dedup_entry *e = entry_add(q, key, len, hit, false);
-    if (!PLANTED(DEDUP_FORGETS))
-        queue_report_key(q, e);
+    if (q->reports && !PLANTED(DEDUP_FORGETS))
+        *queue_report_next(q) = (struct queue_report){.key = e, .kind = REPORT_KEY};
 }
 
 void dedup_put(struct queue *q, const struct message *m)

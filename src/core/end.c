@@ -22,7 +22,7 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
         message_delivery(m)->died_ms = now.wall_ms;
     if (to == MESSAGE_DONE)
         message_delivery(m)->died_ms = levels_done_ms(q->config, now.wall_ms);
-    queue_report(q, m, REPORT_ENDED, m->state, m->slot);
+    queue_report(q, m, REPORT_ENDED, m->state, m->slot, false);
     queue_delist(q, m);
     bool keep = kept_in_memory(q, to);
     if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
@@ -83,7 +83,7 @@ void queue_redrive(struct queue *q, struct message *m, int slot, struct instant 
     q->view->totals.redriven++;
     queue_move(q, m, MESSAGE_READY);
     queue_enlist(q, m);
-    queue_report(q, m, REPORT_REVIVED, MESSAGE_DEAD, m->slot);
+    queue_report(q, m, REPORT_REVIVED, MESSAGE_DEAD, m->slot, false);
 }
 
 void queue_drop_dead(struct queue *q, struct message *m, struct instant now)

@@ -23,12 +23,9 @@ static void change_lane(struct queue *q, struct message *m, uint8_t slot)
 {
     enum message_state state = m->state;
     uint8_t from_slot = m->slot;
-    bool first = !m->touched;
     queue_move(q, m, MESSAGE_NEW);
-    m->touched = true; /* before it stands in the new lane, whose cold messages it is not one of */
     m->slot = slot;
     queue_move(q, m, state);
-    m->touched = !first;
     queue_touch(q, m, state, from_slot);
 }
 

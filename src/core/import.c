@@ -92,7 +92,7 @@ static void settle(struct queue *q, struct message *m, const struct import_item 
     else if (overdue)
         queue_expire(q, m, now);
     else if (touched)
-        queue_report(q, m, REPORT_CHANGED, m->state, m->slot);
+        queue_report(q, m, REPORT_CHANGED, m->state, m->slot, false);
 }
 
 void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,

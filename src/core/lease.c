@@ -12,7 +12,7 @@ bool queue_past_ttl(const struct message *m, struct instant now)
 
 bool lane_tail_claimable(const struct lane *l)
 {
-    return l->tail_ready > 0 || (l->tail_lags && l->tail_scheduled > 0);
+    return l->tail.ready > 0 || (l->tail.lags && l->tail.scheduled > 0);
 }
 
 bool lane_head_known(const struct lane *l)

@@ -58,11 +58,11 @@ void queue_settle_in(struct queue *q, struct message *m)
     if (m->touched || queue_keeps_in_memory(q, m)) {
         queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
         queue_enlist(q, m);
-        queue_report(q, m, REPORT_STORED, MESSAGE_NEW, m->slot);
+        queue_report(q, m, REPORT_STORED, MESSAGE_NEW, m->slot, false);
     } else {
         queue_tail_advance(q, m->slot, q->clock_ms);
         queue_tail_add(q, m);
-        queue_report(q, m, REPORT_JOINED, MESSAGE_NEW, m->slot);
+        queue_report(q, m, REPORT_JOINED, MESSAGE_NEW, m->slot, false);
     }
 }
 

@@ -19,7 +19,7 @@ void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struc
     for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
         order_init(&q->lanes[i].ready);
         order_init(&q->lanes[i].scheduled);
-        q->lanes[i].tail_due_ms = INT64_MAX;
+        q->lanes[i].tail = (struct tail){.clock_ms = INT64_MIN, .next_ms = INT64_MAX};
     }
     order_init(&q->leased);
     order_init(&q->expiring);
@@ -54,7 +54,7 @@ void queue_fini(struct queue *q)
 {
     if (q->memory_total)
         *q->memory_total -= q->memory;
-    queue_reported(q);
+    assert(q->report_count == 0);
     free(q->report);
     dedup_clear(q);
     free_all(&q->messages);
@@ -177,15 +177,6 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
     [MESSAGE_DONE] = {[MESSAGE_NEW] = true},
 };
 
-static void count_cold(struct queue *q, const struct message *m, enum message_state state, int by)
-{
-    if (!m->cold || m->touched)
-        return;
-    struct lane *l = &q->lanes[m->slot];
-    l->cold_ready += state == MESSAGE_READY ? (uint64_t)(int64_t)by : 0;
-    l->cold_scheduled += state == MESSAGE_SCHEDULED ? (uint64_t)(int64_t)by : 0;
-}
-
 void queue_move(struct queue *q, struct message *m, enum message_state to)
 {
     enum message_state from = m->state;
@@ -194,10 +185,8 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
     if (place)
         order_remove(place, &m->node);
     queue_count(q, m, from, -1);
-    count_cold(q, m, from, -1);
     m->state = (uint8_t)to;
     queue_count(q, m, to, +1);
-    count_cold(q, m, to, +1);
     place = place_of(q, m, to);
     if (place) {
         m->node.key = place_key(m, to);
@@ -210,45 +199,10 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
 
 /* Reports */
 
-static struct queue_report *next_report(struct queue *q)
+void queue_report_grow(struct queue *q)
 {
-    if (q->report_count == q->report_cap) {
-        q->report_cap = q->report_cap ? q->report_cap * 2 : 16;
-        q->report = mem_realloc(q->report, q->report_cap * sizeof(*q->report));
-    }
-    return &q->report[q->report_count++];
-}
-
-void queue_report(struct queue *q, struct message *m, enum report_kind kind,
-                  enum message_state from, uint8_t slot)
-{
-    if (q->reports)
-        *next_report(q) = (struct queue_report){
-            .message = m, .kind = (uint8_t)kind, .from = (uint8_t)from, .slot = slot};
-}
-
-void queue_report_key(struct queue *q, const struct dedup_entry *e)
-{
-    if (q->reports)
-        *next_report(q) = (struct queue_report){.key = e, .kind = REPORT_KEY};
-}
-
-void queue_touch(struct queue *q, struct message *m, enum message_state from, uint8_t slot)
-{
-    bool first = !m->touched;
-    m->touched = true;
-    queue_report(q, m, REPORT_CHANGED, from, slot);
-    if (q->reports)
-        q->report[q->report_count - 1].first = first;
-}
-
-void queue_reported(struct queue *q)
-{
-    for (uint32_t i = 0; i < q->report_count; i++) {
-        if (q->report[i].kind == REPORT_ENDED)
-            message_free(q->report[i].message);
-    }
-    q->report_count = 0;
+    q->report_cap = q->report_cap ? q->report_cap * 2 : 16;
+    q->report = mem_realloc(q->report, q->report_cap * sizeof(*q->report));
 }
 
 static void account(struct queue *q, const struct message *m, int by)
@@ -305,16 +259,10 @@ void queue_body_take(struct queue *q, struct message *m, char *body)
     account(q, m, +1);
 }
 
-int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now)
-{
-    const struct lane *l = &q->lanes[m->slot];
-    return m->cold && l->tail_clock_ms > now.wall_ms ? l->tail_clock_ms : now.wall_ms;
-}
-
-void queue_restore(struct queue *q, struct message *m, struct instant now)
+void queue_restore(struct queue *q, struct message *m, int64_t clock_ms)
 {
     enum message_state to = m->state;
-    if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= queue_ready_time(q, m, now))
+    if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= clock_ms)
         to = MESSAGE_READY;
     m->state = MESSAGE_NEW;
     queue_move(q, m, to);
@@ -341,8 +289,8 @@ void queue_check(const struct queue *q)
         const struct lane_view *v = &q->view->lanes[i];
         order_check(&l->ready);
         order_check(&l->scheduled);
-        assert(v->ready == l->ready.count + l->tail_ready);
-        assert(v->scheduled == l->scheduled.count + l->tail_scheduled);
+        assert(v->ready == l->ready.count + l->tail.ready);
+        assert(v->scheduled == l->scheduled.count + l->tail.scheduled);
         ready += v->ready;
         scheduled += v->scheduled;
     }

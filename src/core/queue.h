@@ -146,8 +146,9 @@ struct dedup_entry {
 enum report_kind {
     REPORT_STORED,  /* a new message is in its place in memory */
     REPORT_JOINED,  /* a new message joined its lane's tail, and is the engine's to free */
+    REPORT_CAME,    /* time made it ready; it is as it was born */
     REPORT_CHANGED, /* its lease, attempts, place or level are others */
-    REPORT_ENDED,   /* it left for the state that it has now; queue_reported() frees it */
+    REPORT_ENDED,   /* it left for the state that it has now, and is the engine's to free */
     REPORT_REVIVED, /* a dead one is ready again */
     REPORT_KEY,     /* a dedup key stands for a message */
 };
@@ -158,8 +159,8 @@ struct queue_report {
         const struct dedup_entry *key;
     };
     uint8_t kind; /* enum report_kind */
-    uint8_t from; /* CHANGED, ENDED: enum message_state before */
-    uint8_t slot; /* CHANGED, ENDED: its level before */
+    uint8_t from; /* CAME, CHANGED, ENDED: enum message_state before … */
+    uint8_t slot; /* … and its level */
     bool first;   /* CHANGED: until now it was as it was born */
 };
 
@@ -171,21 +172,21 @@ struct queue_room {
     uint64_t bytes;  /* beyond that, while the messages of all queues take less than this */
 };
 
+/* The tail of a lane: those of its messages that are elsewhere. The engine has them, and says with
+ * the functions at the end what the core has to know of them. */
+struct tail {
+    uint64_t ready, scheduled; /* how many there are */
+    int64_t clock_ms;          /* those with a ready time up to this count as ready */
+    int64_t next_ms;           /* none of the scheduled ones is ready before this */
+    int64_t wanted_ms;         /* it lags: the engine is to count up to this time */
+    bool lags;                 /* there are scheduled ones whose time has come */
+    struct place bound;        /* every message of the lane up to this place is in memory */
+};
+
 struct lane {
     struct order ready; /* by (ready_ms, seq), as is the next */
     struct order scheduled;
-    /* The tail: in the store only. */
-    uint64_t tail_ready;
-    uint64_t tail_scheduled;
-    int64_t tail_clock_ms;  /* up to this time ready messages of the tail are counted as ready */
-    int64_t tail_due_ms;    /* when the next scheduled one of the tail will be ready */
-    bool tail_lags;         /* more of it is ready than was counted: the engine is to count … */
-    int64_t tail_wanted_ms; /* … up to this time */
-    int64_t bound_ms;       /* with a tail: the last place up to which all is in memory */
-    uint64_t bound_seq;
-    /* In memory, recorded as cold and as yet untouched: after a restart these are tail again. */
-    uint64_t cold_ready;
-    uint64_t cold_scheduled;
+    struct tail tail;
 };
 
 struct queue {
@@ -290,8 +291,10 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
 
 /* For engines that write down what happens. */
 
-/* The reports were taken: forgets them, and frees the messages that have ended. */
-void queue_reported(struct queue *q);
+static inline void queue_reported(struct queue *q) /* they were taken */
+{
+    q->report_count = 0;
+}
 
 /* Whether the core knows by itself what a dedup key stands for. When not, only the engine does. */
 bool queue_key_here(const struct queue *q, const char *key, size_t len);
@@ -305,18 +308,21 @@ bool queue_key_release(struct queue *q, const struct message *m, const struct de
 void queue_body_take(struct queue *q, struct message *m, char *body);
 
 /* Puts a message back in its place as it was recorded: m->state, slot, ready_ms, delivery and so on
- * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its time has
- * come; if it was touched it is so with the next sweep, of which the store is told. The lane's tail
- * counts are the caller's to correct first. */
-void queue_restore(struct queue *q, struct message *m, struct instant now);
-/* Up to when a message counts as ready: now, or what its lane's tail has been counted by. */
-int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now);
-void queue_forget(struct queue *q, struct message *m); /* out of memory; the store still has it */
+ * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its ready time
+ * is within clock_ms; if it was touched it is so with the next sweep, which reports it. One that
+ * comes from a tail is taken out of the tail's counts first. */
+void queue_restore(struct queue *q, struct message *m, int64_t clock_ms);
+void queue_forget(struct queue *q, struct message *m); /* out of memory; the engine still has it */
 void queue_detach(struct queue *q, struct message *m); /* the same, but m is the caller's now */
 
-/* Tails. A message is counted as ready when its ready time is within the lane's tail clock. */
+/* One more, or one less, in the tail of its lane. */
 void queue_tail_add(struct queue *q, const struct message *m);
 void queue_tail_take(struct queue *q, const struct message *m);
+/* All that a tail has, which had nothing. None of the scheduled ones is ready at its clock. */
+void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail);
+void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound);
+/* Nothing is left that was counted by its clock: the wall clock may be set back. */
+void queue_tail_forget_clock(struct queue *q, uint8_t slot);
 /* Lets the clock come to wall_ms. Where the tail has messages that are ready by then it stays, and
  * the tail lags: the engine is to count them. */
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
@@ -326,14 +332,10 @@ void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
 static inline bool lane_has_tail(const struct lane *l)
 {
-    return l->tail_ready + l->tail_scheduled > 0;
-}
-static inline bool lane_has_cold(const struct lane *l) /* a tail, or what will be one */
-{
-    return lane_has_tail(l) || l->cold_ready + l->cold_scheduled > 0;
+    return l->tail.ready + l->tail.scheduled > 0;
 }
 bool lane_tail_claimable(const struct lane *l); /* something in the tail is ready, or may be */
-bool lane_head_known(const struct lane *l);     /* no refill is needed to claim from it */
+bool lane_head_known(const struct lane *l); /* its first ready message is here, or there is none */
 struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
 
 /* With reports, memory holds only the keys whose change is not committed. This one is. */

@@ -258,17 +258,23 @@ static const struct dedup_hit *draft_key_elsewhere(struct resident_queue *rq, co
     return key_elsewhere(rq, d->body + d->payload_len + d->metadata_len, d->dedup_len, hit);
 }
 
-void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now)
+static inline void put(struct resident_queue *rq, struct put_item *item, struct instant now)
 {
     struct dedup_hit hit;
-    queue_put(&rq->core, item, draft_key_elsewhere(rq, &item->draft, &hit), now);
+    const struct draft *d = &item->draft;
+    queue_put(&rq->core, item, d->dedup_len > 0 ? draft_key_elsewhere(rq, d, &hit) : NULL, now);
     resident_report(rq);
+}
+
+void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now)
+{
+    put(rq, item, now);
 }
 
 static void apply_put(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     for (uint32_t i = 0; i < op->put.count; i++)
-        resident_put(rq, &op->put.items[i], now);
+        put(rq, &op->put.items[i], now);
 }
 
 static void import(struct resident_queue *rq, struct import_item *item, struct instant now)
@@ -484,10 +490,10 @@ static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct 
 static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
                      struct engine_op *op, struct instant now)
 {
+    const struct resident_store *store = rq->engine->store;
     uint64_t seq = from;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
-        /* A store lists these itself: whether they are in memory changes from page to page. */
-        if ((m->cold && !m->touched && message_pending(m)) || !queue_shows(&rq->core, m, now))
+        if ((store && store->lists(m)) || !queue_shows(&rq->core, m, now))
             continue;
         if (op->list.found == op->list.limit)
             return true;

@@ -39,6 +39,7 @@ struct resident_store {
     void (*bring_body)(struct resident_queue *rq, struct message *m);
     /* What a dedup key stands for of which the core does not know; false: nothing. */
     bool (*find_key)(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit);
+    bool (*lists)(const struct message *m);       /* it lists this one itself */
     int64_t (*due_ms)(struct resident_queue *rq); /* its own timer, wall; INT64_MAX for none */
     /* Around what time does to a queue. */
     void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);

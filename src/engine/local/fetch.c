@@ -37,10 +37,9 @@ static void init_lane(struct fetch *f, struct local_queue *lq, uint8_t slot)
     const struct queue *q = &lq->rq->core;
     const struct lane *lane = &q->lanes[slot];
     fetch_init(f, lq, READ_LANE);
-    f->job.from = tail_place_after(q, slot, lane->bound_ms, lane->bound_seq);
+    f->job.from = tail_place_after(q, slot, lane->tail.bound.ready_ms, lane->tail.bound.seq);
     f->job.max = 2 * lq->local->shared->window;
-    f->bound_ms = lane->bound_ms;
-    f->bound_seq = lane->bound_seq;
+    f->bound = lane->tail.bound;
 }
 
 static void init_expired(struct fetch *f, struct local_queue *lq, uint32_t max, int64_t until_ms)
@@ -78,7 +77,8 @@ void fetch_send(struct local *l)
 
 void fetch_lane(struct local_queue *lq, uint8_t slot)
 {
-    if (fetch_find(lq, READ_LANE, slot) || lq->rq->core.lanes[slot].bound_ms == INT64_MAX)
+    if (fetch_find(lq, READ_LANE, slot) ||
+        lq->rq->core.lanes[slot].tail.bound.ready_ms == INT64_MAX)
         return;
     struct fetch *f = mem_alloc(sizeof(*f));
     init_lane(f, lq, slot);
@@ -162,33 +162,33 @@ static uint32_t before_cut(const struct fetch *f)
 
 static bool bound_moved(const struct fetch *f, const struct lane *lane)
 {
-    return lane->bound_ms != f->bound_ms || lane->bound_seq != f->bound_seq;
+    return lane->tail.bound.ready_ms != f->bound.ready_ms || lane->tail.bound.seq != f->bound.seq;
 }
 
-static void set_bound(struct lane *lane, int64_t ready_ms, uint64_t seq)
+static struct place place_of(const struct message *m)
 {
-    lane->bound_ms = ready_ms;
-    lane->bound_seq = seq;
+    return (struct place){m->ready_ms, message_seq(m)};
 }
 
 static void merge_lane(struct fetch *f, struct instant now)
 {
     const struct read_job *job = &f->job;
     struct queue *q = &f->lq->rq->core;
-    struct lane *lane = &q->lanes[job->from.slot];
+    uint8_t slot = job->from.slot;
+    const struct lane *lane = &q->lanes[slot];
     /* Another bound: messages went to the tail or came back from it in other ways. */
     if (!lane_has_tail(lane) || bound_moved(f, lane))
         return;
     bool cut = f->cut_ms != INT64_MAX;
     uint32_t end = before_cut(f);
     if (end > 0 && end < job->count)
-        set_bound(lane, job->found[end - 1]->ready_ms, message_seq(job->found[end - 1]));
+        queue_tail_bound(q, slot, place_of(job->found[end - 1]));
     else if (end == job->count && (job->more || (cut && end > 0)))
-        set_bound(lane, job->at.ready_ms, job->at.seq);
+        queue_tail_bound(q, slot, (struct place){job->at.ready_ms, job->at.seq});
     else if (!cut)
-        set_bound(lane, INT64_MAX, UINT64_MAX);
+        queue_tail_bound(q, slot, (struct place){INT64_MAX, UINT64_MAX});
     take_in(f, end, now);
-    tail_from_limbo(q, job->from.slot, now);
+    tail_from_limbo(q, slot, now);
     if (!cut && !job->more && lane_has_tail(lane))
         journal_damage(f->lq->local,
                        "a queue's counters name messages that the store does not have");
@@ -295,16 +295,16 @@ static void fetch_now(struct fetch *f, struct instant now)
 bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
 {
     const struct lane *lane = &lq->rq->core.lanes[slot];
-    uint64_t behind = lane->tail_ready + lane->tail_scheduled;
+    uint64_t behind = lane->tail.ready + lane->tail.scheduled;
     bool moved = true;
-    while (moved && lane->tail_ready + lane->tail_scheduled == behind &&
-           lane->bound_ms != INT64_MAX) {
+    while (moved && lane->tail.ready + lane->tail.scheduled == behind &&
+           lane->tail.bound.ready_ms != INT64_MAX) {
         struct fetch f;
         init_lane(&f, lq, slot);
         fetch_now(&f, now);
         moved = bound_moved(&f, lane);
     }
-    return lane->tail_ready + lane->tail_scheduled != behind;
+    return lane->tail.ready + lane->tail.scheduled != behind;
 }
 
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now)

@@ -40,8 +40,10 @@ static void dismiss(struct queue *q, uint64_t seq)
                    lane_within_bound(lane, m->ready_ms, seq);
     if (belongs)
         return;
+    enum message_state from = m->state;
     queue_detach(q, m);
     queue_tail_add(q, m);
+    tail_count_cold(local_queue_of(q), m->slot, from, -1);
     journal_expiry_put(local_queue_of(q), m);
     message_free(m);
 }
@@ -90,7 +92,7 @@ static bool admit_ended(struct queue *q, const char *data, size_t len, uint64_t 
     }
     if (m->state == MESSAGE_DEAD)
         dead_count(q, m->slot, -1);
-    queue_restore(q, m, l->now);
+    queue_restore(q, m, l->now.wall_ms);
     return true;
 }
 

@@ -72,8 +72,7 @@ struct fetch {
     struct read_job job;    /* first */
     struct local_queue *lq; /* NULL: the queue is gone */
     struct fetch *next;     /* of the queue */
-    int64_t bound_ms;       /* LANE: the bound when it was asked for */
-    uint64_t bound_seq;
+    struct place bound;     /* LANE: the bound when it was asked for */
     /* What was done since. */
     int64_t cut_ms; /* LANE: the first place at which something was put; INT64_MAX: none */
     uint64_t cut_seq;
@@ -90,13 +89,21 @@ struct dedup_pending {
     char *key;
 };
 
+/* Messages of a lane that are cold and as they were born, but in memory: after a restart they are
+ * of the tail again. */
+struct cold_count {
+    uint64_t ready, scheduled;
+};
+
 struct local_queue {
     struct local *local;
     struct resident_queue *rq;
     bool pending; /* in the list of queues with something under way */
     struct local_queue *next_pending;
-    bool changed;        /* its counters are to be written */
-    uint64_t cold_bytes; /* of all cold, untouched messages */
+    bool changed;                            /* its counters are to be written */
+    uint64_t cold_bytes;                     /* of all cold, untouched messages */
+    struct cold_count cold[LEVEL_COUNT_MAX]; /* by slot; their sum is the next */
+    uint64_t cold_here;
     struct peaks peaks;
     /* First in, first out; entries before `*_first` are gone. */
     struct limbo *limbo;
@@ -173,6 +180,18 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
                                     const struct queue_config *config);
 
 /* tail.c */
+void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by);
+static inline bool tail_has_cold(const struct local_queue *lq, uint8_t slot)
+{
+    return lane_has_tail(&lq->rq->core.lanes[slot]) ||
+           lq->cold[slot].ready + lq->cold[slot].scheduled > 0;
+}
+static inline bool tail_is_cold(const struct message *m) /* and as it was born */
+{
+    return m->home == HOME_COLD && !m->touched;
+}
+/* Up to when a cold message counts as ready: now, or what its lane's tail has been counted by. */
+int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now);
 void tail_limbo_add(struct local_queue *lq, struct message *m);
 void tail_limbo_release(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);

@@ -130,21 +130,22 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
 
 /* How a lane's cold messages divide at the time `clock_ms`, which no scheduled one of the tail is
  * before: those in memory stand around it in their sets. */
-static void count_cold_at(const struct lane *l, int64_t clock_ms, struct record_lane *out)
+static void count_cold_at(const struct lane *l, const struct cold_count *cold, int64_t clock_ms,
+                          struct record_lane *out)
 {
     uint64_t late = 0, early = 0;
     for (struct order_node *n = order_last(&l->ready); n && n->key > clock_ms;
          n = order_prev(&l->ready, n)) {
         const struct message *m = container_of(n, struct message, node);
-        late += m->cold && !m->touched;
+        late += tail_is_cold(m);
     }
     for (struct order_node *n = order_first(&l->scheduled); n && n->key <= clock_ms;
          n = order_next(&l->scheduled, n)) {
         const struct message *m = container_of(n, struct message, node);
-        early += m->cold && !m->touched;
+        early += tail_is_cold(m);
     }
-    out->cold_ready = l->tail_ready + l->cold_ready - late + early;
-    out->cold_scheduled = l->tail_scheduled + l->cold_scheduled + late - early;
+    out->cold_ready = l->tail.ready + cold->ready - late + early;
+    out->cold_scheduled = l->tail.scheduled + cold->scheduled + late - early;
 }
 
 static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
@@ -155,23 +156,24 @@ static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
     }
 }
 
-static void describe_lane(struct queue *q, uint8_t slot, int64_t wall_ms, struct record_lane *out)
+static void describe_lane(struct local_queue *lq, uint8_t slot, int64_t wall_ms,
+                          struct record_lane *out)
 {
+    struct queue *q = &lq->rq->core;
     const struct lane *l = &q->lanes[slot];
-    out->dead = q->view->lanes[slot].dead;
-    if (!lane_has_cold(l))
+    if (!tail_has_cold(lq, slot))
         return;
     if (!lane_has_tail(l)) /* should the clock be set back, this is what counts */
         queue_tail_advance(q, slot, wall_ms);
-    int64_t clock = l->tail_due_ms > wall_ms ? wall_ms : l->tail_due_ms - 1;
-    if (clock < l->tail_clock_ms)
-        clock = l->tail_clock_ms;
-    count_cold_at(l, clock, out);
+    int64_t clock = l->tail.next_ms > wall_ms ? wall_ms : l->tail.next_ms - 1;
+    if (clock < l->tail.clock_ms)
+        clock = l->tail.clock_ms;
+    count_cold_at(l, &lq->cold[slot], clock, out);
     out->clock_ms = clock;
     out->low_ms = INT64_MAX;
     out->low_seq = UINT64_MAX;
     if (lane_has_tail(l))
-        lower(out, l->bound_ms, l->bound_seq);
+        lower(out, l->tail.bound.ready_ms, l->tail.bound.seq);
     const struct order_node *r = order_first(&l->ready), *s = order_first(&l->scheduled);
     if (r)
         lower(out, r->key, r->tie);
@@ -192,8 +194,12 @@ static void write_counters(struct resident_queue *rq, void *ctx)
         .totals = rq->face.view.totals,
         .peaks = lq->peaks,
     };
-    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        describe_lane(&rq->core, slot, l->now.wall_ms, &c.lanes[slot]);
+    bool cold = rq->core.tail + lq->cold_here > 0;
+    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        c.lanes[slot].dead = rq->face.view.lanes[slot].dead;
+        if (cold)
+            describe_lane(lq, slot, l->now.wall_ms, &c.lanes[slot]);
+    }
     struct key k;
     key_queue(&k, KEY_COUNTERS, rq->face.id);
     buf_clear(&l->scratch);
@@ -279,13 +285,21 @@ static void joined(struct local_queue *lq, const struct queue_report *report)
     struct message *m = report->message;
     const struct lane *lane = &q->lanes[m->slot];
     /* A tail begins, and with it a bound: behind it there may be records on their way out. */
-    if (lane->tail_ready + lane->tail_scheduled == 1 && l->cold_group > l->refill_group)
+    if (lane->tail.ready + lane->tail.scheduled == 1 && l->cold_group > l->refill_group)
         l->refill_group = l->cold_group;
     fired(lq->rq);
-    m->cold = true;
+    m->home = HOME_COLD;
     lq->cold_bytes += message_bytes(m);
     journal_put_cold(l, q, m);
     tail_limbo_add(lq, m);
+}
+
+static void came(struct local_queue *lq, const struct queue_report *report)
+{
+    if (!tail_is_cold(report->message))
+        return;
+    tail_count_cold(lq, report->slot, MESSAGE_READY, +1);
+    tail_count_cold(lq, report->slot, MESSAGE_SCHEDULED, -1);
 }
 
 static void write_state(struct local_queue *lq, const struct message *m)
@@ -301,8 +315,10 @@ static void write_state(struct local_queue *lq, const struct message *m)
 static void changed(struct local_queue *lq, const struct queue_report *report)
 {
     struct message *m = report->message;
-    if (m->cold && report->first)
+    if (m->home == HOME_COLD && report->first) {
         lq->cold_bytes -= message_bytes(m);
+        tail_count_cold(lq, report->slot, report->from, -1);
+    }
     if (PLANTED(LOSE_LEASE) && m->state == MESSAGE_LEASED)
         return;
     write_state(lq, m);
@@ -318,7 +334,7 @@ void journal_delete_hot(struct local *l, struct queue *q, const struct message *
 
 static void delete_home(struct local *l, struct queue *q, const struct message *m)
 {
-    if (!m->cold) {
+    if (m->home != HOME_COLD) {
         journal_delete_hot(l, q, m);
         return;
     }
@@ -363,12 +379,14 @@ static void delete_dead(struct local_queue *lq, const struct message *m)
 static void release_key(struct local_queue *lq, const struct message *m);
 
 /* The records of a message that was not dead before. */
-static void delete_all(struct local_queue *lq, const struct message *m)
+static void delete_all(struct local_queue *lq, const struct message *m, enum message_state from)
 {
     struct local *l = lq->local;
     struct key k;
-    if (m->cold && !m->touched)
+    if (tail_is_cold(m)) {
         lq->cold_bytes -= message_bytes(m);
+        tail_count_cold(lq, m->slot, from, -1);
+    }
     delete_home(l, &lq->rq->core, m);
     if (m->touched) {
         key_seq(&k, KEY_STATE, lq->rq->face.id, message_seq(m));
@@ -376,19 +394,18 @@ static void delete_all(struct local_queue *lq, const struct message *m)
     }
 }
 
-static void ended(struct local_queue *lq, const struct queue_report *report)
+static void write_end(struct local_queue *lq, struct message *m, enum message_state from)
 {
     struct queue *q = &lq->rq->core;
-    struct message *m = report->message;
     bool kept = m->state == MESSAGE_DONE && q->config->history_ms > 0;
-    bool keyed = m->dedup_len > 0 && m->state != MESSAGE_DEAD;
-    if (!m->body && (keyed || kept || m->state == MESSAGE_DEAD))
+    bool has_key = m->dedup_len > 0 && m->state != MESSAGE_DEAD;
+    if (!m->body && (has_key || kept || m->state == MESSAGE_DEAD))
         m->body = tail_read_body(q, m);
-    if (keyed)
+    if (has_key)
         release_key(lq, m);
     if (PLANTED(LOSE_ACK) && m->state == MESSAGE_DONE)
         return;
-    if (report->from == MESSAGE_DEAD) { /* a dead letter is its own record */
+    if (from == MESSAGE_DEAD) { /* a dead letter is its own record */
         delete_dead(lq, m);
         return;
     }
@@ -399,7 +416,13 @@ static void ended(struct local_queue *lq, const struct queue_report *report)
     } else if (kept) {
         write_whole(lq, m, KEY_HISTORY, m->delivery->died_ms + q->config->history_ms);
     }
-    delete_all(lq, m);
+    delete_all(lq, m, from);
+}
+
+static void ended(struct local_queue *lq, const struct queue_report *report)
+{
+    write_end(lq, report->message, report->from);
+    message_free(report->message);
 }
 
 static void revived(struct local_queue *lq, const struct queue_report *report)
@@ -408,7 +431,7 @@ static void revived(struct local_queue *lq, const struct queue_report *report)
     struct message *m = report->message;
     struct message_id id = local_id(&lq->rq->core, m);
     struct key k;
-    m->cold = true;
+    m->home = HOME_COLD;
     key_message(&k, &id);
     buf_clear(&l->scratch);
     record_put_message(&l->scratch, m);
@@ -555,8 +578,9 @@ static void release_key(struct local_queue *lq, const struct message *m)
 typedef void report_fn(struct local_queue *lq, const struct queue_report *report);
 
 static report_fn *const reports[] = {
-    [REPORT_STORED] = stored, [REPORT_JOINED] = joined,   [REPORT_CHANGED] = changed,
-    [REPORT_ENDED] = ended,   [REPORT_REVIVED] = revived, [REPORT_KEY] = keyed,
+    [REPORT_STORED] = stored,   [REPORT_JOINED] = joined, [REPORT_CAME] = came,
+    [REPORT_CHANGED] = changed, [REPORT_ENDED] = ended,   [REPORT_REVIVED] = revived,
+    [REPORT_KEY] = keyed,
 };
 
 void journal_report(struct resident_queue *rq)

@@ -193,6 +193,13 @@ static void after_sweep(struct resident_queue *rq, struct instant now)
     lq->local->present = NULL;
 }
 
+/* What is as it was born is listed from the store: whether it is in memory changes from page to
+ * page. */
+static bool lists(const struct message *m)
+{
+    return tail_is_cold(m) && message_pending(m);
+}
+
 static int64_t due_ms(struct resident_queue *rq)
 {
     const struct local_queue *lq = local_queue_of(&rq->core);
@@ -205,6 +212,7 @@ static const struct resident_store local_store = {
     .bring = guest_bring,
     .bring_body = tail_bring_body,
     .find_key = journal_find_key,
+    .lists = lists,
     .due_ms = due_ms,
     .before_sweep = before_sweep,
     .after_sweep = after_sweep,

@@ -47,7 +47,7 @@ static size_t keep(struct read_job *job, const char *data, size_t len, const str
         job->damage = undecodable;
         return 0;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     job->found[job->count++] = m;
     return message_body_len(m);
 }

@@ -8,6 +8,23 @@ bool tail_in_memory(struct queue *q, uint64_t seq)
     return seqmap_get(&q->messages, seq) != NULL;
 }
 
+/* What of a lane is cold */
+
+void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by)
+{
+    struct cold_count *c = &lq->cold[slot];
+    *(state == MESSAGE_READY ? &c->ready : &c->scheduled) += (uint64_t)(int64_t)by;
+    lq->cold_here += (uint64_t)(int64_t)by;
+    if (!tail_has_cold(lq, slot))
+        queue_tail_forget_clock(&lq->rq->core, slot);
+}
+
+int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now)
+{
+    int64_t clock_ms = q->lanes[slot].tail.clock_ms;
+    return clock_ms > now.wall_ms ? clock_ms : now.wall_ms;
+}
+
 /* Limbo */
 
 void tail_limbo_add(struct local_queue *lq, struct message *m)
@@ -37,7 +54,7 @@ void tail_limbo_release(struct local_queue *lq, uint64_t group)
 static const char *misplaced(struct queue *q, const struct message *m)
 {
     const struct lane *l = &q->lanes[m->slot];
-    uint64_t counted = m->ready_ms <= l->tail_clock_ms ? l->tail_ready : l->tail_scheduled;
+    uint64_t counted = m->ready_ms <= l->tail.clock_ms ? l->tail.ready : l->tail.scheduled;
     if (message_seq(m) >= *q->next_seq)
         return "is in the store, and has a number that was not given out yet";
     if (tail_in_memory(q, message_seq(m)))
@@ -55,7 +72,8 @@ bool tail_take_in(struct queue *q, struct message *m, struct instant now)
     }
     queue_tail_take(q, m);
     m->state = MESSAGE_SCHEDULED;
-    queue_restore(q, m, now);
+    queue_restore(q, m, tail_ready_ms(q, m->slot, now));
+    tail_count_cold(local_queue_of(q), m->slot, m->state, +1);
     return true;
 }
 
@@ -67,7 +85,7 @@ static struct message *decode_cold(struct queue *q, const char *data, size_t len
         journal_damage(local_behind(q), "a message record in the store does not decode");
         return NULL;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     return m;
 }
 
@@ -111,7 +129,7 @@ struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t 
 void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now)
 {
     struct local_queue *lq = local_queue_of(q);
-    struct lane *lane = &q->lanes[slot];
+    const struct lane *lane = &q->lanes[slot];
     for (uint32_t i = lq->limbo_first; i < lq->limbo_count; i++) {
         struct message *m = lq->limbo[i].message;
         if (!m || m->slot != slot || !lane_within_bound(lane, m->ready_ms, message_seq(m)))
@@ -176,7 +194,7 @@ static uint64_t count_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_
         due++;
     }
     tail_iter_end(l, it);
-    uint64_t counted = q->lanes[slot].tail_scheduled;
+    uint64_t counted = q->lanes[slot].tail.scheduled;
     if (due > counted) {
         journal_damage_of(q, at.seq, "is in the store, and its queue's counters do not have it");
         due = counted;
@@ -188,11 +206,11 @@ static void count_lane(struct local_queue *lq, uint8_t slot)
 {
     struct queue *q = &lq->rq->core;
     const struct lane *lane = &q->lanes[slot];
-    int64_t to_ms = lane->tail_wanted_ms, next_ms;
-    uint64_t due = count_due(q, slot, lane->tail_clock_ms, &to_ms, &next_ms);
+    int64_t to_ms = lane->tail.wanted_ms, next_ms;
+    uint64_t due = count_due(q, slot, lane->tail.clock_ms, &to_ms, &next_ms);
     queue_tail_counted(q, slot, due, to_ms, next_ms);
     lq->counting &= ~(1U << slot);
-    if (lane->tail_lags)
+    if (lane->tail.lags)
         lq->counting |= 1U << slot;
 }
 
@@ -205,7 +223,7 @@ void tail_count_on(struct local_queue *lq)
 static void top_up_lane(struct local_queue *lq, uint8_t slot, struct instant now)
 {
     const struct lane *lane = &lq->rq->core.lanes[slot];
-    if (lane->tail_lags && !(lq->counting & 1U << slot))
+    if (lane->tail.lags && !(lq->counting & 1U << slot))
         count_lane(lq, slot);
     if (!lq->local->shared->reader) {
         if (!lane_head_known(lane))
@@ -272,20 +290,25 @@ static void spill_last(struct queue *q, struct message *m)
 {
     struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
-    struct lane *lane = &q->lanes[m->slot];
-    bool had_tail = lane_has_tail(lane), was_cold = m->cold;
+    const struct lane *lane = &q->lanes[m->slot];
+    enum message_state from = m->state;
+    bool had_tail = lane_has_tail(lane), was_cold = m->home == HOME_COLD;
     if (!had_tail)
         queue_tail_advance(q, m->slot, l->now.wall_ms);
     if (!was_cold)
         journal_delete_hot(l, q, m);
     queue_detach(q, m);
     queue_tail_add(q, m);
+    if (was_cold)
+        tail_count_cold(lq, m->slot, from, -1);
     /* The bound goes back to before it; lower than need be is right too, and only means more
      * reading. */
     const struct message *last = lane_last_born(lane);
     if (!last || !had_tail || lane_within_bound(lane, last->ready_ms, message_seq(last))) {
-        lane->bound_ms = last ? last->ready_ms : INT64_MIN;
-        lane->bound_seq = last ? message_seq(last) : 0;
+        struct place bound = {INT64_MIN, 0};
+        if (last)
+            bound = (struct place){last->ready_ms, message_seq(last)};
+        queue_tail_bound(q, m->slot, bound);
     }
     l->refill_group = journal_group(l)->number;
     fetch_cut(lq, m->slot, INT64_MIN, 0);
@@ -294,7 +317,7 @@ static void spill_last(struct queue *q, struct message *m)
         message_free(m);
         return;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     lq->cold_bytes += message_bytes(m);
     journal_put_cold(l, q, m);
     tail_limbo_add(lq, m);
@@ -309,7 +332,8 @@ void tail_spill(struct queue *q, uint8_t slot)
         struct message *m = lane_last_born(lane);
         /* After the clock was set back the tail would count as ready what is scheduled, or the
          * other way round. */
-        int64_t clock_ms = lane_has_cold(lane) ? lane->tail_clock_ms : l->now.wall_ms;
+        int64_t clock_ms =
+            tail_has_cold(local_queue_of(q), slot) ? lane->tail.clock_ms : l->now.wall_ms;
         bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
         if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
