@@ -50,6 +50,13 @@ void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
     l->tail.lags = true;
 }
 
+/* No message of a tail stands before its bound. */
+static void next_behind_bound(struct tail *t)
+{
+    if (t->next_ms < t->bound.ready_ms)
+        t->next_ms = t->bound.ready_ms;
+}
+
 void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_ms, int64_t next_ms)
 {
     struct lane *l = &q->lanes[slot];
@@ -63,6 +70,7 @@ void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_
     q->view->ready += due;
     l->tail.clock_ms = to_ms;
     l->tail.next_ms = l->tail.scheduled > 0 ? next_ms : INT64_MAX;
+    next_behind_bound(&l->tail);
     l->tail.lags = l->tail.scheduled > 0 && to_ms < l->tail.wanted_ms;
 }
 
@@ -80,6 +88,7 @@ void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail)
 void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound)
 {
     q->lanes[slot].tail.bound = bound;
+    next_behind_bound(&q->lanes[slot].tail);
 }
 
 void queue_tail_forget_clock(struct queue *q, uint8_t slot)

@@ -23,22 +23,36 @@ bool lane_head_known(const struct lane *l)
 
 #define OUTLIVED_MAX 64 /* so many a claim may end itself, on its way to one that it can have */
 
-/* How many of the first `need` ready messages of a lane are known and can be had. */
-static uint32_t lane_known(const struct lane *l, uint32_t need, struct instant now, bool *outlived)
+/* The first ready messages of a lane, as far as a claim can have them. */
+struct lane_look {
+    uint32_t known;
+    bool outlived; /* very many before the next have outlived their time to live */
+    bool missing;  /* the next one, or its body, is elsewhere */
+};
+
+static struct lane_look look_at_lane(const struct lane *l, uint32_t need, struct instant now)
 {
-    uint32_t known = 0, past = 0;
-    for (const struct order_node *n = order_first(&l->ready); n && known < need;
-         n = order_next(&l->ready, n)) {
-        if (lane_tail_claimable(l) && !lane_within_bound(l, n->key, n->tie))
+    struct lane_look look = {0};
+    uint32_t past = 0;
+    bool claimable = lane_tail_claimable(l);
+    const struct order_node *n = order_first(&l->ready);
+    for (; n && look.known < need; n = order_next(&l->ready, n)) {
+        const struct message *m = container_of(n, struct message, node);
+        if (claimable && !lane_within_bound(l, n->key, n->tie))
             break;
-        if (!queue_past_ttl(container_of(n, struct message, node), now))
-            known++;
-        else if (++past > OUTLIVED_MAX) {
-            *outlived = true;
-            break;
+        if (queue_past_ttl(m, now)) {
+            look.outlived = ++past > OUTLIVED_MAX;
+            if (look.outlived)
+                return look;
+        } else if (!m->body) {
+            look.missing = true;
+            return look;
+        } else {
+            look.known++;
         }
     }
-    return known;
+    look.missing = look.known < need && claimable;
+    return look;
 }
 
 bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
@@ -47,18 +61,18 @@ bool queue_holds(const struct queue *q, const struct claim_question *ask, struct
     const struct order_node *expiring = order_first(&q->expiring);
     bool outlived = false;
     *missing = 0;
-    if (q->tail == 0 && (!expiring || expiring->key > now.wall_ms))
+    if (q->tail + q->bodiless == 0 && (!expiring || expiring->key > now.wall_ms))
         return true;
     uint32_t sure = 0;
     for (int rank = 0; rank <= ask->max_rank && sure < ask->want; rank++) {
         uint8_t slot = q->config->levels[rank].slot;
-        const struct lane *l = &q->lanes[slot];
-        uint32_t need = ask->want - sure, room = policy_lane_room(q->config, q->view, rank);
-        uint32_t known = lane_known(l, need, now, &outlived);
-        if (known < need && lane_tail_claimable(l))
+        uint32_t room = policy_lane_room(q->config, q->view, rank);
+        struct lane_look look = look_at_lane(&q->lanes[slot], ask->want - sure, now);
+        outlived = outlived || look.outlived;
+        if (look.missing)
             *missing |= 1U << slot;
         if (ask->in_order)
-            sure += known < room ? known : room;
+            sure += look.known < room ? look.known : room;
     }
     return *missing == 0 && !outlived;
 }

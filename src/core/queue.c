@@ -209,6 +209,8 @@ static void account(struct queue *q, const struct message *m, int by)
 {
     uint64_t delta = (uint64_t)by * message_memory(m);
     q->memory += delta;
+    if (!m->body)
+        q->bodiless += (uint64_t)(int64_t)by;
     if (q->memory_total)
         *q->memory_total += delta;
 }
@@ -281,6 +283,15 @@ void queue_forget(struct queue *q, struct message *m)
     message_free(m);
 }
 
+static void check_map(const struct seqmap *messages, uint64_t *memory, uint64_t *bodiless)
+{
+    uint64_t seq = 0;
+    for (const struct message *m; (m = seqmap_next(messages, seq, &seq)); seq++) {
+        *memory += message_memory(m);
+        *bodiless += !m->body;
+    }
+}
+
 void queue_check(const struct queue *q)
 {
     uint64_t ready = 0, scheduled = 0;
@@ -299,12 +310,11 @@ void queue_check(const struct queue *q)
     assert(q->view->leased == q->leased.count);
     order_check(&q->leased);
     order_check(&q->expiring);
-    uint64_t seq = 0, memory = 0;
-    for (const struct message *m; (m = seqmap_next(&q->messages, seq, &seq)); seq++)
-        memory += message_memory(m);
-    seq = 0;
-    for (const struct message *m; (m = seqmap_next(&q->dead, seq, &seq)); seq++)
-        memory += message_memory(m);
+    uint64_t memory = 0, bodiless = 0;
+    check_map(&q->messages, &memory, &bodiless);
+    check_map(&q->dead, &memory, &bodiless);
+    assert(bodiless == q->bodiless);
+    assert(q->report_count == 0);
     assert(memory == q->memory);
     const struct queue_totals *t = &q->view->totals;
     assert(t->enqueued == q->view->ready + q->view->scheduled + q->view->leased + q->view->dead +

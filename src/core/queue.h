@@ -207,6 +207,7 @@ struct queue {
     int64_t clock_ms; /* the latest wall time used for ordering */
 
     uint64_t tail;          /* messages in the tails of all lanes */
+    uint64_t bodiless;      /* messages in memory whose body is elsewhere */
     uint64_t memory;        /* bytes of messages in memory */
     uint64_t *memory_total; /* … of all queues together, or NULL */
     struct queue_room room;
@@ -249,9 +250,9 @@ struct claim_question {
     bool in_order;
 };
 
-/* Whether all that such a claim could take is in memory, and none that it would have to look past
- * has outlived its time to live. `missing`: the slots of lanes that are to be refilled first; none,
- * but false: a sweep is due. */
+/* Whether all that such a claim could take is in memory with its body, and none that it would have
+ * to look past has outlived its time to live. `missing`: the slots of lanes of which something is
+ * to be brought first; none, but false: a sweep is due. */
 bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
                  uint32_t *missing);
 

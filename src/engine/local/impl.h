@@ -3,7 +3,7 @@
  *   local.c    the engine: queues come and go; submit, flush, poll
  *   journal.c  what is written for each move of a message; the open group
  *   tail.c     messages that are only in the store, on their way there and back
- *   fetch.c    … read for claims and for what expires, merged into memory
+ *   fetch.c    … read for claims, delays and what expires, merged into memory
  *   guest.c    … and those that are brought in for one op
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
@@ -35,8 +35,12 @@
  *      way out. Where one behind the bound was deleted, it waits for that group first.
  *   3. Every other read of the store waits for what is under way, if that is cold and the queue's.
  *
- * A caller that asks before it claims (engine_holds) never waits for 2., nor for what expires: a
- * thread reads, and a sweep merges (fetch.c). */
+ * With a caller that asks before it claims (engine_holds) a thread reads what claims, delays and
+ * times to live need, and a sweep merges it (fetch.c). What is left to rule 3 are calls that name a
+ * message or ask for a page.
+ *
+ * The core reports what its verbs did; journal.c writes that down before anything else is asked of
+ * the store. So a group that is closed early has the records and the counters of one moment. */
 #ifndef TRIAGE_ENGINE_LOCAL_IMPL_H
 #define TRIAGE_ENGINE_LOCAL_IMPL_H
 
@@ -73,8 +77,9 @@ struct fetch {
     struct local_queue *lq; /* NULL: the queue is gone */
     struct fetch *next;     /* of the queue */
     struct place bound;     /* LANE: the bound when it was asked for */
+    int64_t clock_ms;       /* DUE: the tail's clock */
     /* What was done since. */
-    int64_t cut_ms; /* LANE: the first place at which something was put; INT64_MAX: none */
+    int64_t cut_ms; /* LANE, DUE: the first place at which something was put; INT64_MAX: none */
     uint64_t cut_seq;
     struct expiry_mark low; /* EXPIRED: the same */
     struct seqmap gone;     /* deleted messages by seq */
@@ -114,8 +119,8 @@ struct local_queue {
     struct fetch *fetches;
     int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
-    uint32_t counting;              /* slots of lanes whose count of a tail stopped early */
-    uint64_t dead_from;             /* before it there is no dead letter in the store */
+    uint32_t counting;  /* without a reader: slots of lanes whose count of a tail stopped early */
+    uint64_t dead_from; /* before it there is no dead letter in the store */
     /* Sequence numbers of messages recalled for the present op. */
     uint64_t *guests;
     uint32_t guest_count, guest_cap;
@@ -218,14 +223,20 @@ void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now);
 
 /* fetch.c */
 void fetch_lane(struct local_queue *lq, uint8_t slot); /* unless it is under way */
+void fetch_due(struct local_queue *lq, uint8_t slot);  /* the same: counts what its tail lags by */
+/* The same; of the messages that a claim would take first. */
+void fetch_bodies(struct local_queue *lq, uint8_t slot);
 void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
 void fetch_send(struct local *l); /* what was asked for; the open group was handed over */
 void fetch_take(struct local *l); /* what came back */
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
 bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
+void fetch_due_now(struct local_queue *lq, uint8_t slot);
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now);
+/* The bound of a lane goes back. */
+void fetch_cut(struct local_queue *lq, uint8_t slot);
 /* Something was put at this place of a tail; a message's record was deleted. */
-void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
+void fetch_put(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
 void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark);
 void fetch_gone(struct local_queue *lq, uint64_t seq);
 void fetch_abandon(struct local_queue *lq); /* the queue goes */

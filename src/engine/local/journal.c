@@ -124,7 +124,7 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
         key_expiry(&k, &p->id, m->expiry->node.key);
         store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, NULL);
     }
-    fetch_cut(lq, m->slot, m->ready_ms, message_seq(m));
+    fetch_put(lq, m->slot, m->ready_ms, message_seq(m));
     journal_expiry_put(lq, m);
 }
 

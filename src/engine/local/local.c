@@ -359,8 +359,12 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
     uint32_t missing;
     if (queue_holds(&lq->rq->core, ask, now, &missing) || !l->shared->reader || e->failed)
         return true;
-    for (; missing; missing &= missing - 1)
-        fetch_lane(lq, (uint8_t)__builtin_ctz(missing));
+    for (; missing; missing &= missing - 1) {
+        uint8_t slot = (uint8_t)__builtin_ctz(missing);
+        fetch_bodies(lq, slot);
+        if (lane_tail_claimable(&lq->rq->core.lanes[slot]))
+            fetch_lane(lq, slot);
+    }
     return false;
 }
 

@@ -155,89 +155,47 @@ static bool runs_low(const struct local *l, const struct lane *lane)
            l->r.base.counters.resident_bytes < l->shared->memory_limit;
 }
 
-#define DUE_WINDOWS 8 /* of keys to look at; all of one millisecond are one */
-
-/* How many of a tail are ready by *to_ms that were not at from_ms, and when the next one will be.
- * When there are very many, *to_ms is lowered to how far the count has come. */
-static uint64_t count_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms,
-                          int64_t *next_ms)
+static void count_now(struct local_queue *lq, uint8_t slot)
 {
-    struct local *l = local_behind(q);
-    journal_await_cold(local_queue_of(q));
-    struct message_id from = tail_place_after(q, slot, from_ms, (1ULL << 48) - 2), at;
-    struct key prefix, start;
-    key_lane(&prefix, q->id, slot);
-    key_message(&start, &from);
-    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
-    uint64_t due = 0, seen = 0, seen_max = DUE_WINDOWS * l->shared->window;
-    int64_t last_ms = from_ms;
-    *next_ms = INT64_MAX;
-    for (; store_iter_valid(it); store_iter_next(it), seen++) {
-        size_t len;
-        const char *key = store_iter_key(it, &len);
-        if (!key_parse_message(key, len, &at)) {
-            journal_damage(l, "a key in the store does not decode");
-            continue;
-        }
-        if (seen >= seen_max && at.ready_ms > last_ms && at.ready_ms <= *to_ms) {
-            *to_ms = at.ready_ms - 1;
-            *next_ms = at.ready_ms;
-            break;
-        }
-        last_ms = at.ready_ms;
-        if (tail_in_memory(q, at.seq))
-            continue;
-        if (at.ready_ms > *to_ms) {
-            *next_ms = at.ready_ms;
-            break;
-        }
-        due++;
-    }
-    tail_iter_end(l, it);
-    uint64_t counted = q->lanes[slot].tail.scheduled;
-    if (due > counted) {
-        journal_damage_of(q, at.seq, "is in the store, and its queue's counters do not have it");
-        due = counted;
-    }
-    return due;
-}
-
-static void count_lane(struct local_queue *lq, uint8_t slot)
-{
-    struct queue *q = &lq->rq->core;
-    const struct lane *lane = &q->lanes[slot];
-    int64_t to_ms = lane->tail.wanted_ms, next_ms;
-    uint64_t due = count_due(q, slot, lane->tail.clock_ms, &to_ms, &next_ms);
-    queue_tail_counted(q, slot, due, to_ms, next_ms);
+    fetch_due_now(lq, slot);
     lq->counting &= ~(1U << slot);
-    if (lane->tail.lags)
+    if (lq->rq->core.lanes[slot].tail.lags)
         lq->counting |= 1U << slot;
 }
 
 void tail_count_on(struct local_queue *lq)
 {
     for (uint32_t slots = lq->counting; slots; slots &= slots - 1)
-        count_lane(lq, (uint8_t)__builtin_ctz(slots));
+        count_now(lq, (uint8_t)__builtin_ctz(slots));
 }
 
-static void top_up_lane(struct local_queue *lq, uint8_t slot, struct instant now)
+static void top_up_now(struct local_queue *lq, uint8_t slot, struct instant now)
 {
     const struct lane *lane = &lq->rq->core.lanes[slot];
     if (lane->tail.lags && !(lq->counting & 1U << slot))
-        count_lane(lq, slot);
-    if (!lq->local->shared->reader) {
-        if (!lane_head_known(lane))
-            fetch_lane_now(lq, slot, now);
-    } else if (lane_tail_claimable(lane) && (runs_low(lq->local, lane) || !lane_head_known(lane))) {
+        count_now(lq, slot);
+    if (!lane_head_known(lane))
+        fetch_lane_now(lq, slot, now);
+}
+
+static void ask_for_lane(struct local_queue *lq, uint8_t slot)
+{
+    const struct lane *lane = &lq->rq->core.lanes[slot];
+    if (lane->tail.lags)
+        fetch_due(lq, slot);
+    if (lane_tail_claimable(lane) && (runs_low(lq->local, lane) || !lane_head_known(lane)))
         fetch_lane(lq, slot);
-    }
 }
 
 void tail_top_up(struct resident_queue *rq, struct instant now)
 {
-    const struct queue *q = &rq->core;
-    for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++)
-        top_up_lane(local_queue_of(&rq->core), slot, now);
+    struct local_queue *lq = local_queue_of(&rq->core);
+    for (uint8_t slot = 0; rq->core.tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
+        if (lq->local->shared->reader)
+            ask_for_lane(lq, slot);
+        else
+            top_up_now(lq, slot, now);
+    }
 }
 
 bool tail_bring(struct queue *q, const struct message_id *id)
@@ -311,7 +269,7 @@ static void spill_last(struct queue *q, struct message *m)
         queue_tail_bound(q, m->slot, bound);
     }
     l->refill_group = journal_group(l)->number;
-    fetch_cut(lq, m->slot, INT64_MIN, 0);
+    fetch_cut(lq, m->slot);
     if (was_cold) {
         journal_expiry_put(lq, m);
         message_free(m);
