@@ -9,6 +9,9 @@ FUZZ_SECONDS ?= 60
 BENCH_ARGS   ?=
 TEST_ARGS    ?=
 
+# `triage bench` and `triage simulate` are programs of their own, which `triage` looks for beside it.
+PROGRAMS = build/triaged build/triage build/triage-bench build/triage-simulate
+
 PYTHON  = /usr/bin/python3
 SOURCES = $(shell find src tests bench -name '*.[ch]' 2>/dev/null)
 
@@ -47,7 +50,7 @@ check-format: setup-format ## name the files that `make format` would change
 	    sed -n 's/:.*warning:.*/: needs make format/p' | uniq | grep .
 
 install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
-	install -D -m 755 -t $(DESTDIR)$(bindir) build/triaged build/triage
+	install -D -m 755 -t $(DESTDIR)$(bindir) $(PROGRAMS)
 	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service | \
 	    install -D -m 644 /dev/stdin $(DESTDIR)$(unitdir)/triaged.service
 	install -m 644 -t $(DESTDIR)$(unitdir) packaging/triaged.socket

@@ -26,7 +26,7 @@ def core(bench):
     build = os.path.dirname(bench.args.triaged)
     archives = [os.path.join(build, f"lib{layer}.a") for layer in ("engine", "core", "base")]
     program = bench.tool("core_bench", "-I", os.path.join(build, os.pardir, "src"), *archives,
-                         "-ljemalloc", "-luv", "-lpq", "-lrocksdb", "-lxxhash", "-lpthread", "-lm")
+                         "-ljemalloc", "-luv", "-lxxhash", "-lpthread", "-lm")
     done = subprocess.run([program, str(bench.settings.deep)], stdout=subprocess.PIPE, text=True,
                           check=False)
     for line in done.stdout.splitlines():

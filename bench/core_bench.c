@@ -8,7 +8,7 @@
  *
  * Exits with 1 when a bar is missed. */
 #include "base/mem.h"
-#include "engine/engine.h"
+#include "engine/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,9 +65,9 @@ static void run(struct bench *b, struct engine_op *op)
 static void open_with(struct bench *b, struct queue_config *c)
 {
     struct buf error = {0};
-    struct engine_options options = {.kind = "memory"};
+    struct engine_options options = {0};
     b->now = (struct instant){.wall_ms = 1750000000000, .mono_ms = 1000};
-    if (engine_open(&options, 1, &b->engine, &error) != STATUS_OK)
+    if (memory_open(&options, 1, &b->engine, &error) != STATUS_OK)
         abort();
     c->visibility_ms = LEASE_SECONDS_MAX * 1000LL;
     struct engine_op op = {.verb = ENGINE_QUEUE_SET, .set = {.name = "bench", .config = c}};

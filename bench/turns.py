@@ -3,7 +3,7 @@
 a backlog that is drained, purged, moved, listed, deleted; ten thousand queues. Beside each, what
 somebody sees who only asks /healthz.
 
-    bench/turns.py [--count 200000] [--queues 10000] [scenario …]
+    bench/turns.py [--count 200000] [--queues 10000] [--engine local] [scenario …]
 
 Wall time is what clients feel, and on a busy machine mostly others' work; `by itself` is processor
 time. A turn that waited gave the processor away in the middle, for a lock or a disk. TRIAGE_BUILD names another build folder, TRIAGED another program."""
@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
 
 import server as servers  # noqa: E402
-from wire import Client  # noqa: E402
+from wire import Client, Connection, request_bytes  # noqa: E402
 
 SLOW = re.compile(r'msg="slow turn" took_us=(\d+) cpu_us=(\d+) waits=(\d+)')
 BATCH = 1000
@@ -157,17 +157,21 @@ def escalate(c, n, queues):
     post(c, "/v1/queues/q/messages/priority", {"filter": {}, "priority": 0})
 
 
+def export(c):
+    pages, cursor = [], None
+    while not pages or cursor:
+        page = c.request("GET", "/v1/queues/q/export",
+                         query={"limit": 1000, **({"after": cursor} if cursor else {})})
+        pages.append(page.body)
+        cursor = page.headers.get("x-next-cursor")
+    return pages
+
+
 def listing(c, n, queues):
     """a tail is listed"""
     fill(c, "q", n)
     yield
-    cursor = None
-    while True:
-        page = c.request("GET", "/v1/queues/q/export",
-                         query={"limit": 1000, **({"after": cursor} if cursor else {})})
-        cursor = page.headers.get("x-next-cursor")
-        if not cursor:
-            return
+    export(c)
 
 
 def delete(c, n, queues):
@@ -188,13 +192,97 @@ def many_queues(c, n, queues):
             c.request("GET", path)
 
 
+def batch(client, payloads, after=""):
+    body = json.dumps({"messages": [{"payload": p} for p in payloads]}) + after
+    return client.request("POST", "/v1/queues/q/messages/batch", body.encode(),
+                          {"Content-Type": "application/json"})
+
+
+def fill_large(c, payload, count):
+    for _ in range(0, count, 20):
+        assert batch(c, [payload] * 20).status == 200
+
+
+def empty(c, lines=1):
+    """Claims of 100 until nothing is left, `lines` of them at a time."""
+    body = json.dumps({"max": 100}).encode()
+    line = [Connection(c.address) for _ in range(lines)]
+    while True:
+        for each in line:
+            each.send(request_bytes("POST", "/v1/queues/q/messages/claim", body))
+        if not sum([len(each.answer()["messages"]) for each in line]):
+            return
+
+
+def claim_escaped(c, n, queues):
+    """payloads of 200 kB that take six times as much as JSON are claimed"""
+    fill_large(c, "\x01" * 200_000, 200)
+    yield
+    empty(c)
+
+
+def claim_large(c, n, queues):
+    """payloads of 256 KiB are claimed"""
+    fill_large(c, "x" * 262_144, 400)
+    yield
+    empty(c)
+
+
+def claim_crowd(c, n, queues):
+    """the same by sixteen clients at once"""
+    fill_large(c, "x" * 262_144, 800)
+    yield
+    empty(c, 16)
+
+
+def export_large(c, n, queues):
+    """payloads of 200 kB are exported"""
+    fill_large(c, "x" * 200_000, 400)
+    yield
+    export(c)
+
+
+def batch_escaped(c, n, queues):
+    """a batch of 30 MB, every byte of whose payloads is escaped"""
+    yield
+    for _ in range(3):
+        assert batch(c, ["\x01" * 5_000] * 1000).status == 200
+
+
+def batch_large(c, n, queues):
+    """a batch of 60 MB"""
+    yield
+    for _ in range(3):
+        assert batch(c, ["x" * 60_000] * 1000).status == 200
+
+
+def batch_refused(c, n, queues):
+    """a batch of 60 MB that is refused for its last byte"""
+    yield
+    for _ in range(3):
+        assert batch(c, ["x" * 60_000] * 1000, after="!").status == 400
+
+
+def import_large(c, n, queues):
+    """60 MB are imported"""
+    fill_large(c, "x" * 60_000, 1000)
+    lines = b"".join(export(c))
+    post(c, "/v1/queues/other", {}, "PUT")
+    yield
+    answer = c.request("POST", "/v1/queues/other/messages/import", lines,
+                       {"Content-Type": "application/x-ndjson"})
+    assert answer.status == 200, answer
+
+
 SCENARIOS = {f.__name__: f for f in (expire, bury, redrive, fill_up, drain_tail, claim_beside_puts, due,
-                                     purge, escalate, listing, delete, many_queues)}
+                                     purge, escalate, listing, delete, many_queues, claim_escaped, claim_large,
+                                     claim_crowd, export_large, batch_escaped, batch_large, batch_refused,
+                                     import_large)}
 
 
 def run(scenario, args, limit):
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        s = servers.Server(folder, memory_limit=limit, max_queues=args.queues + 10, shards=1,
+        s = servers.Server(folder, engine=args.engine, memory_limit=limit, max_queues=args.queues + 10, shards=1,
                            flags=["--log-level", "debug"] if args.debug else [])
         s.start()
         client = Client(s.address)
@@ -226,6 +314,7 @@ def main():
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--limits", default="1M")
+    parser.add_argument("--engine", default="local")
     parser.add_argument("--folder", default=None)
     parser.add_argument("--no-debug", dest="debug", action="store_false")
     parser.add_argument("scenario", nargs="*")

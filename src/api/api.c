@@ -143,7 +143,20 @@ static bool host_is_good(struct api *api, const struct http_request *req, struct
     return true;
 }
 
-/* What is asked, by whom, and whether they may. It is asked again when a body came in pieces. */
+/* Which queue or message it is about, who asks, and whether they may. */
+static bool entry_prove(struct api *api, const struct http_request *req,
+                        const struct route_match *match, struct problem *p)
+{
+    struct entry *e = &api->entry;
+    bool open = !api->options.auth || e->route->flags & ROUTE_OPEN;
+    e->token = NULL;
+    if (!open)
+        auth_refresh(api->options.auth, &api->auth);
+    return parameters_read(e, match, p) && (open || token_find(e, &api->auth->table, req, p)) &&
+           entry_timely(api, p);
+}
+
+/* What is asked, by whom, and whether they may. */
 static bool entry_find(struct api *api, const struct http_request *req, struct problem *p)
 {
     struct entry *e = &api->entry;
@@ -152,18 +165,25 @@ static bool entry_find(struct api *api, const struct http_request *req, struct p
     p->field[0] = p->detail[0] = '\0';
     if (guard && !host_is_good(api, req, p))
         return false;
-    e->token = NULL;
     route_find(req->verb, req->path, req->path_len, &match);
     e->route = match.route;
     if (!e->route)
         return route_missing(api, &match, p);
     if (guard && !guard_site(guard, req, e->route, p))
         return false;
-    bool open = !api->options.auth || e->route->flags & ROUTE_OPEN;
-    if (!open)
-        auth_refresh(api->options.auth, &api->auth);
-    return parameters_read(e, &match, p) && (open || token_find(e, &api->auth->table, req, p)) &&
-           entry_timely(api, p);
+    return entry_prove(api, req, &match, p);
+}
+
+/* The same for a request whose body came in pieces. Other requests were in between, and its path
+ * has moved: tokens may have been exchanged since, and the server may drain. Route, host and site
+ * are what they were. */
+static bool entry_again(struct api *api, const struct http_request *req, struct problem *p)
+{
+    struct route_match match = {0};
+    p->field[0] = p->detail[0] = '\0';
+    api->entry.route = req->pass;
+    route_parameters(api->entry.route, req->path, req->path_len, &match);
+    return entry_prove(api, req, &match, p);
 }
 
 /* Whether it may come in. */
@@ -188,6 +208,7 @@ void api_admit(const struct http_request *req, void *ctx, struct http_verdict *v
     bool fine = entry_find(api, req, &p) && entry_allowed(api, req, &p);
     if (fine || (PLANTED(BODY_FIRST) && req->has_body && api->entry.route)) {
         verdict->body_max = route_body_max(api->entry.route->body);
+        verdict->pass = api->entry.route;
         return;
     }
     if (api->options.guard)
@@ -198,7 +219,6 @@ void api_admit(const struct http_request *req, void *ctx, struct http_verdict *v
     problem_put(&verdict->body, &p);
 }
 
-/* When the body came in pieces the path has moved, and more may have changed since. */
 void api_handle(struct http_request *req, void *ctx)
 {
     static const struct field_table no_fields = {NULL, 0};
@@ -206,7 +226,7 @@ void api_handle(struct http_request *req, void *ctx)
     struct entry *e = &api->entry;
     struct call *c = call_new(api, req);
     struct problem p;
-    if (!req->fresh && !entry_find(api, req, &p)) {
+    if (!req->fresh && !entry_again(api, req, &p)) {
         call_refuse(c, &p);
         return;
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* The caller may leave before it is done; then it is ended, and its answer goes nowhere. */
-struct job {
+struct backup_job {
     struct broker_backup work; /* first */
     struct call *call;
     char directory[BACKUP_PATH_MAX];
@@ -15,7 +15,7 @@ struct job {
 
 static bool take_directory(struct field *f, void *target)
 {
-    struct job *job = target;
+    struct backup_job *job = target;
     const char *text;
     size_t len;
     if (!field_text(f, 1, sizeof(job->directory) - 1, &text, &len))
@@ -57,7 +57,7 @@ static void refuse(struct call *c, enum status status, struct buf *error)
 
 static void backup_done(struct broker_backup *work)
 {
-    struct job *job = (struct job *)work;
+    struct backup_job *job = (struct backup_job *)work;
     struct call *c = job->call;
     struct engine_backup *b = &work->backup;
     if (work->status == STATUS_OK) {
@@ -74,7 +74,7 @@ static void backup_done(struct broker_backup *work)
 
 static void backup_cleanup(struct call *c)
 {
-    struct job *job = c->extra;
+    struct backup_job *job = c->extra;
     buf_fini(&job->work.backup.error);
 }
 
@@ -86,7 +86,7 @@ static void hang_up(struct http_request *req)
 
 void admin_backup(struct call *c)
 {
-    struct job *job = c->extra = mem_zalloc(sizeof(*job));
+    struct backup_job *job = c->extra = mem_zalloc(sizeof(*job));
     c->cleanup = backup_cleanup;
     if (!call_body(c, &backup_table, job))
         return;

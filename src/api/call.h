@@ -21,6 +21,7 @@
 
 struct auth_token;
 struct auth_version;
+struct body;
 struct call;
 
 #define CALLS_SPARE_MAX 1024
@@ -56,7 +57,22 @@ struct api {
 typedef void call_finish(struct call *c);
 typedef void call_cleanup(struct call *c);
 
-/* Where a listing stands that is fetched in steps, so that an answer stays within OUTPUT_BUDGET. */
+/* Where the reading of a body in steps stands: see body.h. */
+enum body_step {
+    BODY_MORE,
+    BODY_END,
+    BODY_REFUSED, /* the call was refused, and is gone with the body */
+};
+typedef enum body_step body_reader(struct call *c);
+
+struct reading {
+    struct body *body;
+    body_reader *read;
+    call_finish *then;
+    bool ended; /* nothing is left to read */
+};
+
+/* Where a listing stands that is fetched in steps. */
 struct listing {
     uint32_t limit;
     uint32_t shown;
@@ -85,6 +101,7 @@ struct call {
         struct put_item put;
         struct settle_item settle;
         struct listing listing;
+        struct reading reading;
     };
     struct call *next; /* while spare */
 };
@@ -162,10 +179,10 @@ void messages_put_result(struct call *c, const struct put_item *item); /* append
 void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE with a receipt */
 void lookup_show(struct call *c); /* in finish: answers with the message as it is now */
 
-/* Fetches a listing in steps; each message is encoded by op.visit. finish is called at the end,
- * with request.op.list.more telling whether anything is left. */
-#define OUTPUT_BUDGET (24 * 1024 * 1024)
+/* Fetches a listing in steps; each message is encoded by op.visit, which then calls listing_shown.
+ * finish is called at the end, with request.op.list.more telling whether anything is left. */
 void listing_start(struct call *c, call_finish *finish);
+void listing_shown(struct call *c);
 bool listing_take_limit(struct field *f, void *call); /* the `limit` parameter of one */
 
 #endif

@@ -51,6 +51,7 @@ static void claim_visit(struct engine_op *op, const struct engine_queue *q, cons
         buf_putc(&c->out, ',');
     encode_claimed(&c->out, q, m, now, c->request.kind == REQUEST_CLAIM_MANY);
     call_count(c);
+    c->request.answer_len = c->out.len;
 }
 
 /* On the thread of the shard, too. */
@@ -63,8 +64,11 @@ static uint32_t claim_room(struct request *r)
     return room;
 }
 
+/* What was picked while the wait was being ended has gone back. */
 static void claim_finish(struct call *c)
 {
+    if (c->request.op.claim.found == 0)
+        buf_clear(&c->out);
     if (c->out.len == 0)
         buf_lit(&c->out, "{\"messages\":[");
     buf_lit(&c->out, "]}");
@@ -115,9 +119,9 @@ static bool take_queues(struct field *f, void *target)
         const struct json_token *t = &f->doc->tokens[i];
         if (t->type != JSON_STRING || !queue_name_valid(t->str, t->len))
             return field_refuse(f,
-                                "has something at %u that is no name of a queue: 1 to %d of the "
-                                "characters A-Z a-z 0-9 . _ - and not \".\" or \"..\".",
-                                n, QUEUE_NAME_MAX);
+                                "has something in place %u that is no name of a queue: 1 to %d of "
+                                "the characters A-Z a-z 0-9 . _ - and not \".\" or \"..\".",
+                                n + 1, QUEUE_NAME_MAX);
         memcpy(names[n].text, t->str, t->len);
         for (uint32_t other = 0; other < n; other++) {
             if (strcmp(names[other].text, names[n].text) == 0)

@@ -305,6 +305,27 @@ static const struct field_spec config_specs[] = {
 };
 static const struct field_table config_table = FIELD_TABLE(config_specs);
 
+/* The levels of a profile of which the queue has all, by name and number: they come from it, and
+ * keep the values that they have. So do the policy and the default, if that is still one of them.
+ * False when it is another profile's queue. */
+static bool profile_again(const struct queue_config *fresh, struct queue_config *config)
+{
+    struct level levels[LEVEL_COUNT_MAX] = {0};
+    const char *default_name = config->levels[config->default_rank].name;
+    for (int i = 0; i < fresh->level_count; i++) {
+        const struct level *level = &fresh->levels[i];
+        int rank = levels_rank_of_name(config, level->name);
+        if (rank < 0 || !level_called_the_same(level, &config->levels[rank]))
+            return false;
+        levels[i] = config->levels[rank];
+    }
+    int default_rank = levels_rank_of_name(fresh, default_name);
+    config->default_rank = default_rank >= 0 ? (uint8_t)default_rank : fresh->default_rank;
+    config->level_count = fresh->level_count;
+    memcpy(config->levels, levels, sizeof(levels));
+    return true;
+}
+
 /* Another profile brings its levels; for a new queue also its other defaults. */
 static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_config *config,
                           struct problem *p)
@@ -328,6 +349,8 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
         return true;
     }
     memcpy(config->profile, fresh.profile, sizeof(config->profile));
+    if (profile_again(&fresh, config))
+        return true;
     memcpy(config->levels, fresh.levels, sizeof(config->levels));
     config->level_count = fresh.level_count;
     config->default_rank = fresh.default_rank;
@@ -335,7 +358,8 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
     return true;
 }
 
-/* Levels that are those of the profile leave it its name: what GET shows can be PUT back. */
+/* Levels that are called as those of the profile leave it its name, whatever their weights: what
+ * GET shows can be PUT back, and the profile can be named again. */
 static void profile_name(struct queue_config *config)
 {
     struct queue_config plain;
@@ -377,7 +401,7 @@ static bool refuse_drop(const struct queue_config *was, const struct queue_confi
     problem_set_field(p, "", "levels", 6);
     return problem_set(p, STATUS_LEVELS_DROPPED,
                        "Name every level, or add \"drop_levels\": true, or add \"drop_levels\": "
-                       "\"empty\" to keep those with messages, or change single levels with "
+                       "\"empty\" to keep those in use, or change single levels with "
                        "\"levels\": {\"NAME\": {…}}. It would drop: %s",
                        names);
 }

@@ -15,7 +15,7 @@ void config_put(struct buf *out, const char *queue, const struct queue_config *c
 /* How a configuration is changed, besides the text that says what. */
 struct config_change {
     bool is_new;     /* `config` holds defaults, which another profile replaces */
-    uint32_t stay;   /* slots that hold messages, as bits: with keeps_used these levels stay */
+    uint32_t stay;   /* slots that are in use, as bits: with keeps_used these levels stay */
     bool keeps_used; /* out: the text has "drop_levels": "empty" */
 };
 

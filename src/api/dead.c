@@ -15,6 +15,7 @@ static void list_visit(struct engine_op *op, const struct engine_queue *q, const
         buf_putc(&c->out, ',');
     encode_dead(&c->out, q, m);
     c->listing.last = message_identity(m, q->id);
+    listing_shown(c);
 }
 
 static void list_finish(struct call *c)
@@ -63,6 +64,7 @@ static void get_visit(struct engine_op *op, const struct engine_queue *q, const 
     buf_clear(&c->out);
     if (m->state == MESSAGE_DEAD)
         encode_dead(&c->out, q, m);
+    c->request.answer_len = c->out.len;
 }
 
 static const char not_dead[] = "There is no dead letter of this id; it may have been redriven.";

@@ -321,15 +321,13 @@ void encode_exported(struct buf *out, const struct engine_queue *q, const struct
     buf_lit(out, "}\n");
 }
 
-void encode_schedule_rule(struct buf *out, const struct schedule *s)
+static void put_rule(struct buf *out, const struct schedule *s)
 {
-    buf_lit(out, "{\"name\":");
-    json_put_cstr(out, s->name);
     if (s->rule.every_s > 0) {
-        buf_lit(out, ",\"every_seconds\":");
+        buf_lit(out, "\"every_seconds\":");
         buf_put_i64(out, s->rule.every_s);
     } else {
-        buf_lit(out, ",\"cron\":");
+        buf_lit(out, "\"cron\":");
         json_put_cstr(out, s->rule.cron);
     }
     buf_lit(out, ",\"time_zone\":");
@@ -341,9 +339,17 @@ void encode_schedule_rule(struct buf *out, const struct schedule *s)
     buf_puts(out, s->paused ? ",\"paused\":true" : ",\"paused\":false");
 }
 
-void encode_schedule(struct buf *out, const struct schedule *s)
+/* As it was given: of a level that the queue does not have. */
+static void put_unknown_priority(struct buf *out, const struct priority_ref *priority)
 {
-    const struct draft *d = &s->draft;
+    if (priority->kind == PRIORITY_NUMBER)
+        buf_put_i64(out, priority->number);
+    else
+        json_put_cstr(out, priority->name);
+}
+
+static void put_draft(struct buf *out, const struct draft *d)
+{
     const struct message m = {
         .body = d->body,
         .payload_len = d->payload_len,
@@ -351,14 +357,6 @@ void encode_schedule(struct buf *out, const struct schedule *s)
         .dedup_len = d->dedup_len,
         .kind = d->kind,
     };
-    encode_schedule_rule(out, s);
-    if (d->priority.kind == PRIORITY_NUMBER) {
-        buf_lit(out, ",\"priority\":");
-        buf_put_i64(out, d->priority.number);
-    } else if (d->priority.kind == PRIORITY_NAME) {
-        buf_lit(out, ",\"priority\":");
-        json_put_cstr(out, d->priority.name);
-    }
     if (d->delay_ms > 0) {
         buf_lit(out, ",\"delay_seconds\":");
         encode_seconds(out, d->delay_ms);
@@ -373,4 +371,51 @@ void encode_schedule(struct buf *out, const struct schedule *s)
     }
     put_metadata(out, &m, true);
     put_payload(out, &m, true);
+}
+
+/* `priority` only if the schedule names one; `level` is where the next message goes. */
+void encode_schedule_row(struct buf *out, const struct queue_config *config,
+                         const struct schedule *s)
+{
+    const struct priority_ref *priority = &s->draft.priority;
+    int rank = levels_resolve(config, priority);
+    buf_lit(out, "{\"name\":");
+    json_put_cstr(out, s->name);
+    buf_putc(out, ',');
+    put_rule(out, s);
+    if (priority->kind != PRIORITY_DEFAULT) {
+        buf_lit(out, ",\"priority\":");
+        if (rank >= 0)
+            encode_priority(out, &config->levels[rank]);
+        else
+            put_unknown_priority(out, priority);
+    }
+    buf_lit(out, ",\"level\":");
+    if (rank >= 0)
+        json_put_cstr(out, config->levels[rank].name);
+    else
+        buf_lit(out, "null");
+}
+
+void encode_schedule(struct buf *out, const struct queue_config *config, const struct schedule *s)
+{
+    encode_schedule_row(out, config, s);
+    put_draft(out, &s->draft);
+}
+
+/* Numbers may mean something else there, so the level goes by its name. */
+void encode_schedule_definition(struct buf *out, const struct queue_config *config,
+                                const struct schedule *s)
+{
+    int rank = schedule_rank(s, config);
+    buf_putc(out, '{');
+    put_rule(out, s);
+    if (s->draft.priority.kind != PRIORITY_DEFAULT) {
+        buf_lit(out, ",\"priority\":");
+        if (rank >= 0)
+            json_put_cstr(out, config->levels[rank].name);
+        else
+            put_unknown_priority(out, &s->draft.priority);
+    }
+    put_draft(out, &s->draft);
 }

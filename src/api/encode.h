@@ -29,8 +29,13 @@ void encode_exported(struct buf *out, const struct engine_queue *q,
 
 /* A schedule: when it is due, and with what it puts, as in its PUT. Objects without the last brace.
  */
-void encode_schedule_rule(struct buf *out, const struct schedule *s);
-void encode_schedule(struct buf *out, const struct schedule *s); /* on one line */
+/* A schedule of a queue with these levels, on one line and without the brace at the end: a row of
+ * the list, the whole, and what sets it elsewhere. */
+void encode_schedule_row(struct buf *out, const struct queue_config *config,
+                         const struct schedule *s);
+void encode_schedule(struct buf *out, const struct queue_config *config, const struct schedule *s);
+void encode_schedule_definition(struct buf *out, const struct queue_config *config,
+                                const struct schedule *s);
 
 /* No message takes more than this: every byte escaped, and room for the rest. */
 #define ENCODED_MESSAGE_MAX                                                                        \

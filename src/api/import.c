@@ -1,5 +1,6 @@
 /* Import: messages as an export wrote them, one a line, stored as they were. Each stands for
  * itself, as in a batch; but a level that the queue does not have refuses them all. */
+#include "api/body.h"
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/enqueue.h"
@@ -7,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define IMPORT_MAP_MAX 64
 
@@ -256,15 +258,17 @@ static bool item_from_json(const struct json_doc *doc, const struct import_map *
 
 struct imports {
     struct results results;
-    struct import_item items[]; /* those that are handed to the engine */
+    struct body body;
+    struct import_map map;
+    struct buf query;          /* decoded, for the map of a large body */
+    struct import_item *items; /* those that are handed to the engine */
 };
 
-static void imports_add(struct imports *im, const struct json_doc *doc, bool parsed,
-                        const struct import_map *map)
+static void imports_add(struct imports *im, const struct json_doc *doc, bool parsed)
 {
     struct problem p;
     p.field[0] = p.detail[0] = '\0';
-    if (parsed ? item_from_json(doc, map, &im->items[im->results.items], &p)
+    if (parsed ? item_from_json(doc, &im->map, &im->items[im->results.items], &p)
                : problem_set(&p, STATUS_MALFORMED_JSON, "%s", doc->error))
         results_add_item(&im->results);
     else
@@ -297,7 +301,10 @@ static void imports_cleanup(struct call *c)
     struct imports *im = c->extra;
     for (uint32_t i = 0; i < im->results.items; i++)
         import_item_fini(&im->items[i]);
+    free(im->items);
     results_fini(&im->results);
+    buf_fini(&im->query);
+    body_fini(&im->body);
 }
 
 static bool take_pair(struct field *f, void *target)
@@ -311,36 +318,21 @@ static bool take_pair(struct field *f, void *target)
     return field_priority(f, &map->pairs[map->count++].to);
 }
 
-static struct imports *imports_read(struct call *c, const struct import_map *map, uint32_t count)
+static enum body_step read_line(struct call *c)
 {
-    struct imports *im = mem_alloc(sizeof(*im) + count * sizeof(im->items[0]));
-    const char *at = c->http->body, *end = at + c->http->body_len, *line;
+    struct imports *im = c->extra;
+    struct json_doc *doc = im->body.doc;
+    const char *line;
     size_t len;
-    im->results.count = im->results.items = 0;
-    im->results.errors = (struct buf){0};
-    while (call_line(&at, end, &line, &len))
-        imports_add(im, &c->api->doc, json_parse(&c->api->doc, line, len, MESSAGE_TOKENS_MAX), map);
-    return im;
+    if (!call_line(&im->body.at, im->body.end, &line, &len))
+        return BODY_END;
+    imports_add(im, doc, json_parse(doc, line, len, MESSAGE_TOKENS_MAX));
+    return BODY_MORE;
 }
 
-void import_lines(struct call *c)
+static void imports_submit(struct call *c)
 {
-    static const struct field_spec specs[] = {FIELD("map.*", take_pair)};
-    static const struct field_table table = FIELD_TABLE(specs);
-    struct import_map map = {.count = 0};
-    if (!call_query(c, &table, &map))
-        return;
-    const char *at = c->http->body, *end = at ? at + c->http->body_len : NULL, *line;
-    size_t len;
-    uint32_t count = 0;
-    while (count <= ENQUEUE_BATCH_MAX && call_line(&at, end, &line, &len))
-        count++;
-    if (count == 0 || count > ENQUEUE_BATCH_MAX) {
-        call_refuse_as(c, STATUS_INVALID_FIELD, NULL, "An import has 1 to 1000 lines.");
-        return;
-    }
-    struct imports *im = c->extra = imports_read(c, &map, count);
-    c->cleanup = imports_cleanup;
+    struct imports *im = c->extra;
     if (im->results.items == 0) {
         imports_finish(c);
         return;
@@ -349,4 +341,47 @@ void import_lines(struct call *c)
     c->request.op.import.items = im->items;
     c->request.op.import.count = im->results.items;
     call_submit(c, REQUEST_IMPORT, imports_finish);
+}
+
+static struct imports *imports_new(struct call *c)
+{
+    struct imports *im = mem_alloc(sizeof(*im));
+    im->results.count = im->results.items = 0;
+    im->results.errors = (struct buf){0};
+    im->map.count = 0;
+    im->query = (struct buf){0};
+    im->items = NULL;
+    body_init(&im->body, c);
+    return im;
+}
+
+static uint32_t lines_count(const struct body *b)
+{
+    const char *at = b->at, *line;
+    size_t len;
+    uint32_t count = 0;
+    while (count <= ENQUEUE_BATCH_MAX && call_line(&at, b->end, &line, &len))
+        count++;
+    return count;
+}
+
+void import_lines(struct call *c)
+{
+    static const struct field_spec specs[] = {FIELD("map.*", take_pair)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct imports *im = c->extra = imports_new(c);
+    c->cleanup = imports_cleanup;
+    if (!call_query(c, &table, &im->map))
+        return;
+    uint32_t count = lines_count(&im->body);
+    if (count == 0 || count > ENQUEUE_BATCH_MAX) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, NULL, "An import has 1 to 1000 lines.");
+        return;
+    }
+    im->items = mem_alloc(count * sizeof(im->items[0]));
+    if (im->body.large) { /* the map points into it */
+        im->query = c->api->scratch;
+        c->api->scratch = (struct buf){0};
+    }
+    body_read(c, &im->body, read_line, imports_submit);
 }

@@ -216,10 +216,11 @@ bool levels_field_keep(const struct queue_config *was, uint32_t stay, struct que
             continue;
         if (config->level_count == LEVEL_COUNT_MAX) {
             problem_set_field(p, "", "levels", 6);
-            return problem_set(p, STATUS_LEVEL_IN_USE,
-                               "Level \"%s\" still holds messages and stays, which is more than %d "
-                               "levels in all: drain it first, or name fewer.",
-                               level.name, LEVEL_COUNT_MAX);
+            return problem_set(
+                p, STATUS_LEVEL_IN_USE,
+                "Level \"%s\" is still in use and stays, which is more than %d levels in "
+                "all: drain it first, or name fewer.",
+                level.name, LEVEL_COUNT_MAX);
         }
         make_room(config, &level);
         level.weight = weight;
@@ -228,16 +229,16 @@ bool levels_field_keep(const struct queue_config *was, uint32_t stay, struct que
     return true;
 }
 
+bool level_called_the_same(const struct level *a, const struct level *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->has_number == b->has_number &&
+           a->number == b->number;
+}
+
 bool levels_field_same(const struct queue_config *a, const struct queue_config *b)
 {
-    if (a->level_count != b->level_count)
-        return false;
-    for (int i = 0; i < a->level_count; i++) {
-        const struct level *x = &a->levels[i], *y = &b->levels[i];
-        if (strcmp(x->name, y->name) != 0 || x->has_number != y->has_number ||
-            x->number != y->number || x->weight != y->weight || x->age_ms != y->age_ms ||
-            x->max_wait_ms != y->max_wait_ms || x->max_in_flight != y->max_in_flight)
-            return false;
-    }
-    return true;
+    bool same = a->level_count == b->level_count;
+    for (int i = 0; same && i < a->level_count; i++)
+        same = level_called_the_same(&a->levels[i], &b->levels[i]);
+    return same;
 }

@@ -20,7 +20,9 @@ bool levels_field_keep(const struct queue_config *was, uint32_t stay, struct que
 /* A limit of what is in flight, or null for none, which is kept as 0. */
 bool field_in_flight(struct field *f, uint32_t *max);
 
-/* Whether both have the same levels, in order. */
+/* Whether name and number are the same, whatever the rest. */
+bool level_called_the_same(const struct level *a, const struct level *b);
+/* Whether both have levels that are called the same, in order. */
 bool levels_field_same(const struct queue_config *a, const struct queue_config *b);
 
 #endif

@@ -1,17 +1,24 @@
-/* A listing is asked for in steps. A message can take over a megabyte of JSON, so
- * each step asks for no more messages than are sure to fit what is left of the
- * budget; small messages only cost a few more steps. */
+/* A listing is asked for in steps, and ends with the page or with ANSWER_FULL bytes. A step is of a
+ * few messages: an engine may read all of them before it shows the first. */
 #include "api/call.h"
 #include "api/encode.h"
 
+#define STEP_MAX 16
+
 static uint32_t step_limit(const struct call *c)
 {
-    size_t left = OUTPUT_BUDGET > c->out.len ? OUTPUT_BUDGET - c->out.len : 0;
-    size_t sure = left / ENCODED_MESSAGE_MAX;
     uint32_t wanted = c->listing.limit - c->listing.shown;
     uint32_t room = call_room(c);
     wanted = wanted < room ? wanted : room;
-    return sure < wanted ? (uint32_t)sure : wanted;
+    return wanted < STEP_MAX ? wanted : STEP_MAX;
+}
+
+void listing_shown(struct call *c)
+{
+    struct engine_op *op = &c->request.op;
+    c->request.answer_len = c->out.len;
+    if (c->out.len >= ANSWER_FULL)
+        op->list.limit = op->list.found + 1; /* which does not yet count the one that was shown */
 }
 
 static void listing_step(struct call *c)
@@ -19,7 +26,7 @@ static void listing_step(struct call *c)
     call_count(c);
     c->listing.shown += c->request.op.list.found;
     bool wanted = c->request.op.list.more && !request_hung_up(&c->request);
-    uint32_t limit = wanted ? step_limit(c) : 0;
+    uint32_t limit = wanted && c->out.len < ANSWER_FULL ? step_limit(c) : 0;
     if (limit == 0) {
         c->listing.finish(c);
         return;

@@ -18,6 +18,7 @@ static void get_visit(struct engine_op *op, const struct engine_queue *q, const 
     struct call *c = call_of_op(op);
     buf_clear(&c->out);
     encode_message(&c->out, q, m, now, sees_contents(c));
+    c->request.answer_len = c->out.len;
 }
 
 static void get_finish(struct call *c)
@@ -106,6 +107,7 @@ static void export_visit(struct engine_op *op, const struct engine_queue *q,
     (void)now;
     if (m->state != MESSAGE_DONE)
         encode_exported(&c->out, q, m);
+    listing_shown(c);
 }
 
 static void export_finish(struct call *c)

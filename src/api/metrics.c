@@ -15,9 +15,8 @@ enum source {
     OF_BROKER,  /* struct broker_counters */
     OF_REQUEST, /* its requests[], one sample per kind */
     OF_ENGINE,  /* struct engine_counters */
-    OF_STORE,   /* the same, of what all servers see alike */
     OF_VERB,    /* its ops[], one sample per verb */
-    OF_TABLE,   /* its table_…[], one sample per table */
+    OF_OWN,     /* its own[]: a place in the table for what the engines declare */
     OF_HTTP,    /* struct http_counters */
     OF_LOOP,    /* struct turn_counters */
     OF_REFUSAL, /* one sample per reason */
@@ -31,8 +30,7 @@ enum scope { SCOPE_ALL, SCOPE_STORE, SCOPE_SERVER };
 
 static enum scope scope_of(enum source source)
 {
-    bool store = source == OF_QUEUE || source == OF_LEVEL || source == OF_ALERT ||
-                 source == OF_TABLE || source == OF_STORE;
+    bool store = source == OF_QUEUE || source == OF_LEVEL || source == OF_ALERT;
     return store ? SCOPE_STORE : SCOPE_SERVER;
 }
 
@@ -78,11 +76,6 @@ struct facts {
 #define LOOP(name, type, help, member, unit)                                                       \
     {                                                                                              \
         "triage_loop_" name, type, help, OF_LOOP, offsetof(struct turn_counters, member), unit     \
-    }
-#define TABLE(name, help, member)                                                                  \
-    {                                                                                              \
-        "triage_engine_table_" name, GAUGE, help, OF_TABLE,                                        \
-            offsetof(struct engine_counters, member), PLAIN                                        \
     }
 
 static const struct metric metrics[] = {
@@ -144,17 +137,7 @@ static const struct metric metrics[] = {
     ENGINE("commits_total", COUNTER, "Groups made durable.", groups, PLAIN),
     ENGINE("committed_ops_total", COUNTER, "Operations in those groups.", group_ops, PLAIN),
     ENGINE("commit_seconds_total", COUNTER, "Time spent making them durable.", commit_us, MICRO),
-    ENGINE("refills_total", COUNTER, "Reads of waiting messages from disk.", refills, PLAIN),
-    ENGINE("resident_bytes", GAUGE, "Messages in memory.", resident_bytes, PLAIN),
-    ENGINE("disk_free_bytes", GAUGE, "Free space where the data is.", disk_free_bytes, PLAIN),
-    TABLE("dead_rows", "Deleted rows that vacuum has not taken away.", table_dead_rows),
-    TABLE("bytes", "What the table takes.", table_bytes),
-    TABLE("index_bytes", "What its indexes take.", table_index_bytes),
-    {"triage_engine_oldest_transaction_seconds", GAUGE,
-     "Age of the oldest transaction in the database.", OF_STORE,
-     offsetof(struct engine_counters, oldest_transaction_ms), MILLI},
-    ENGINE("table_looks_total", COUNTER, "How often these were read from the database.",
-           table_looks, PLAIN),
+    {NULL, NULL, NULL, OF_OWN, 0, PLAIN},
 
     LOOP("turns_total", COUNTER, "Turns of the event loops.", turns, PLAIN),
     LOOP("slow_turns_total", COUNTER, "Those that took longer than 10 ms.", slow, PLAIN),
@@ -194,34 +177,6 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
     [REQUEST_SCHEDULE] = "schedule",
     [REQUEST_LOOK] = "look",
     [REQUEST_CLAIM_MANY] = "claim_many",
-};
-
-static const char *const verb_names[ENGINE_VERB_COUNT] = {
-    [ENGINE_QUEUE_OPEN] = "queue_open",
-    [ENGINE_QUEUE_SET] = "queue_set",
-    [ENGINE_QUEUE_DELETE] = "queue_delete",
-    [ENGINE_PUT] = "put",
-    [ENGINE_IMPORT] = "import",
-    [ENGINE_CLAIM] = "claim",
-    [ENGINE_ACK] = "ack",
-    [ENGINE_NACK] = "nack",
-    [ENGINE_RELEASE] = "release",
-    [ENGINE_EXTEND] = "extend",
-    [ENGINE_CANCEL] = "cancel",
-    [ENGINE_MOVE] = "move",
-    [ENGINE_COUNT] = "count",
-    [ENGINE_HEADS] = "heads",
-    [ENGINE_GET] = "get",
-    [ENGINE_PURGE] = "purge",
-    [ENGINE_LIST] = "list",
-    [ENGINE_DEAD_LIST] = "dead_list",
-    [ENGINE_DEAD_REDRIVE] = "dead_redrive",
-    [ENGINE_DEAD_DROP] = "dead_drop",
-    [ENGINE_SCHEDULE_SET] = "schedule_set",
-    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
-    [ENGINE_SCHEDULE_LIST] = "schedule_list",
-    [ENGINE_FIRE] = "fire",
-    [ENGINE_SWEEP] = "sweep",
 };
 
 #define METRIC_COUNT (sizeof(metrics) / sizeof(metrics[0]))
@@ -301,8 +256,7 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
 {
     const void *base[] = {
         [OF_BROKER] = &all->broker, [OF_ENGINE] = &all->engine, [OF_HTTP] = &all->http,
-        [OF_BUDGET] = &all->budget, [OF_LOOP] = &all->turns,    [OF_SERVER] = &all->facts,
-        [OF_STORE] = &all->engine};
+        [OF_BUDGET] = &all->budget, [OF_LOOP] = &all->turns,    [OF_SERVER] = &all->facts};
     switch (m->source) {
     case OF_QUEUE:
     case OF_WAITERS: {
@@ -320,14 +274,10 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
         put_array(out, m, &all->broker, "kind", request_names, REQUEST_KIND_COUNT);
         break;
     case OF_VERB:
-        put_array(out, m, &all->engine, "verb", verb_names, ENGINE_VERB_COUNT);
+        put_array(out, m, &all->engine, "verb", engine_verb_names, ENGINE_VERB_COUNT);
         break;
     case OF_REFUSAL:
         put_array(out, m, all->refused, "reason", guard_reasons, STATUS_COUNT);
-        break;
-    case OF_TABLE:
-        if (all->engine.table_looks > 0)
-            put_array(out, m, &all->engine, "table", engine_table_names, ENGINE_TABLE_COUNT);
         break;
     default:
         put_sample(out, name, NULL, NULL, value_at(base[m->source], m->offset), m->unit);
@@ -349,6 +299,62 @@ static void put_metric(struct buf *out, const struct metric *m, const struct met
     snprintf(name, sizeof(name), "%s%s", m->name, !m->type && type[0] == 'c' ? "_total" : "");
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, m->help, name, type);
     put_samples(out, m, name, all);
+}
+
+/* What engines declare. Each has its metrics whichever engine runs, so that a dashboard finds them;
+ * one that does not run has counted nothing. */
+
+/* The place of a counter in engine_counters.own; -1: this kind has none of that name. */
+static int own_place(const struct engine_kind *kind, const char *name)
+{
+    uint32_t place = 0;
+    for (uint32_t i = 0; kind && i < kind->counter_count; i++) {
+        const struct engine_counter *c = &kind->counters[i];
+        if (strcmp(c->name, name) == 0)
+            return (int)place;
+        place += c->label ? c->label_count : 1;
+    }
+    return -1;
+}
+
+static bool declared_before(size_t before, const char *name)
+{
+    bool found = false;
+    for (size_t k = 0; k < before && !found; k++)
+        found = own_place(engine_kind_at(k), name) >= 0;
+    return found;
+}
+
+static void put_own(struct buf *out, const struct engine_counter *c, const struct engine_kind *runs,
+                    const uint64_t own[])
+{
+    static const enum unit units[] = {
+        [ENGINE_PLAIN] = PLAIN, [ENGINE_MILLI] = MILLI, [ENGINE_MICRO] = MICRO};
+    char name[80];
+    int at = own_place(runs, c->name), after = c->after ? own_place(runs, c->after) : -1;
+    snprintf(name, sizeof(name), "triage_engine_%s", c->name);
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, c->help, name,
+               c->type == ENGINE_GAUGE ? GAUGE : COUNTER);
+    if (!c->label) {
+        put_sample(out, name, NULL, NULL, at >= 0 ? own[at] : 0, units[c->unit]);
+        return;
+    }
+    bool known = at >= 0 && (after < 0 || own[after] > 0);
+    for (uint32_t i = 0; known && i < c->label_count; i++)
+        put_sample(out, name, c->label, c->labels[i], own[at + (int)i], units[c->unit]);
+}
+
+static void put_all_own(struct buf *out, enum scope scope, const char *engine, const uint64_t own[])
+{
+    const struct engine_kind *runs = engine_kind_find(engine), *kind;
+    for (size_t k = 0; (kind = engine_kind_at(k)); k++) {
+        for (uint32_t i = 0; i < kind->counter_count; i++) {
+            const struct engine_counter *c = &kind->counters[i];
+            if (in_scope(scope, c->of_store ? SCOPE_STORE : SCOPE_SERVER) &&
+                !declared_before(k, c->name))
+                put_own(out, c, runs, own);
+        }
+    }
 }
 
 static void put_build(struct buf *out, const struct api_options *o)
@@ -452,7 +458,9 @@ static void metrics_finish(struct call *c)
         bool known = metrics[i].source == OF_HTTP     ? o->http_counters != NULL
                      : metrics[i].source == OF_BUDGET ? o->budget != NULL
                                                       : true;
-        if (known && in_scope(scope, scope_of(metrics[i].source)))
+        if (metrics[i].source == OF_OWN)
+            put_all_own(&c->out, scope, o->engine, all.engine.own);
+        else if (known && in_scope(scope, scope_of(metrics[i].source)))
             put_metric(&c->out, &metrics[i], &all);
     }
     call_reply_as(c, 200, "text/plain; version=0.0.4; charset=utf-8", NULL);

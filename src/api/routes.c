@@ -184,6 +184,17 @@ void route_find(enum http_verb verb, const char *path, size_t len, struct route_
     }
 }
 
+void route_parameters(const struct route *route, const char *path, size_t len,
+                      struct route_match *match)
+{
+    struct segments s;
+    const struct segments *pattern = &split[route - routes];
+    bool fits = segments_split(path, len, &s);
+    assert(fits);
+    assert(segments_match(pattern, &s));
+    parameters_take(pattern, &s, match);
+}
+
 const struct route *route_at(size_t i)
 {
     return i < ROUTE_COUNT ? &routes[i] : NULL;

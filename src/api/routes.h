@@ -45,6 +45,10 @@ struct route_match {
 };
 
 void route_find(enum http_verb verb, const char *path, size_t len, struct route_match *match);
+
+/* The parameters alone, of a path for which this route was found before. */
+void route_parameters(const struct route *route, const char *path, size_t len,
+                      struct route_match *match);
 size_t route_body_max(enum route_body body);
 bool route_takes(enum route_body body, enum media media);
 const char *route_advice(enum route_body body); /* a sentence: which types it takes */

@@ -244,10 +244,9 @@ static void show_one(struct engine_op *op, struct engine_queue *q, const struct 
 {
     struct call *c = call_of_op(op);
     const struct schedule_call *keeps = c->extra;
-    (void)q;
     (void)now;
     buf_clear(&c->out);
-    encode_schedule(&c->out, s);
+    encode_schedule(&c->out, &q->config, s);
     put_timing(c, s);
     put_next(&c->out, s, keeps->next);
     buf_putc(&c->out, '}');
@@ -337,12 +336,11 @@ static void show_row(struct engine_op *op, struct engine_queue *q, const struct 
 {
     struct call *c = call_of_op(op);
     struct schedule_call *keeps = c->extra;
-    (void)q;
     (void)now;
     if (keeps->last[0])
         buf_putc(&c->out, ',');
     memcpy(keeps->last, s->name, sizeof(keeps->last));
-    encode_schedule_rule(&c->out, s);
+    encode_schedule_row(&c->out, &q->config, s);
     put_timing(c, s);
     buf_putc(&c->out, '}');
     call_count(c);

@@ -9,7 +9,7 @@
 static const char month_names[] = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC";
 static const char weekday_names[] = "SUNMONTUEWEDTHUFRISAT";
 
-static const struct field {
+static const struct cron_field {
     const char *what;
     int min, max;
     const char *names; /* three letters each, the first is `min`; or NULL */
@@ -23,7 +23,7 @@ static const struct field {
 
 #define FIELD_COUNT 5
 
-struct text {
+struct cron_text {
     const char *at, *end;
     char *why;
 };
@@ -33,7 +33,9 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-static bool refuse(struct text *t, const struct field *f, const char *from)
+/* `why` NULL: the value is none of the field. */
+static bool refuse(struct cron_text *t, const struct cron_field *f, const char *from,
+                   const char *why)
 {
     const char *stop = from;
     while (stop < t->end && !is_blank(*stop) && *stop != ',' && stop - from < 20)
@@ -42,14 +44,18 @@ static bool refuse(struct text *t, const struct field *f, const char *from)
         if (*c < ' ' || *c > '~')
             stop = c;
     }
-    snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s, which goes from %d to %d%s",
-             (int)(stop - from), from, f->what, f->min, f->max,
-             f->names ? ", or has a name of three letters" : "");
+    if (why)
+        snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s: %s", (int)(stop - from), from,
+                 f->what, why);
+    else
+        snprintf(t->why, CRON_WHY_MAX, "has \"%.*s\" for the %s, which goes from %d to %d%s",
+                 (int)(stop - from), from, f->what, f->min, f->max,
+                 f->names ? ", or has a name of three letters" : "");
     return false;
 }
 
 /* A number or a name. */
-static bool take_value(struct text *t, const struct field *f, int *out)
+static bool take_value(struct cron_text *t, const struct cron_field *f, int *out)
 {
     int value = 0;
     const char *from = t->at;
@@ -69,8 +75,18 @@ static bool take_value(struct text *t, const struct field *f, int *out)
     return false;
 }
 
+/* Behind the slash. */
+static bool take_step(struct cron_text *t, const struct cron_field *f, const char *from, bool wide,
+                      int *step)
+{
+    static const struct cron_field steps = {"step", 1, 59, NULL};
+    if (!wide)
+        return refuse(t, f, from, "a step stands behind * or a range");
+    return take_value(t, &steps, step) || refuse(t, f, from, "a step goes from 1 to 59");
+}
+
 /* * or N or N-M, and /STEP. */
-static bool take_range(struct text *t, const struct field *f, uint64_t *set)
+static bool take_range(struct cron_text *t, const struct cron_field *f, uint64_t *set)
 {
     const char *from = t->at;
     int low = f->min, high = f->max, step = 1;
@@ -79,27 +95,29 @@ static bool take_range(struct text *t, const struct field *f, uint64_t *set)
         t->at++;
     } else {
         if (!take_value(t, f, &low))
-            return refuse(t, f, from);
+            return refuse(t, f, from, NULL);
         high = low;
         if (t->at < t->end && *t->at == '-') {
             t->at++;
             wide = true;
-            if (!take_value(t, f, &high) || high < low)
-                return refuse(t, f, from);
+            if (!take_value(t, f, &high))
+                return refuse(t, f, from, NULL);
+            if (high < low)
+                return refuse(t, f, from, "the range ends before it begins; give two");
         }
     }
     if (t->at < t->end && *t->at == '/') {
-        static const struct field steps = {"step", 1, 59, NULL};
         t->at++;
-        if (!wide || !take_value(t, &steps, &step))
-            return refuse(t, f, from);
+        if (!take_step(t, f, from, wide, &step))
+            return false;
     }
     for (int i = low; i <= high; i += step)
         *set |= 1ULL << i;
     return true;
 }
 
-static bool take_field(struct text *t, const struct field *f, uint64_t *set, bool *starred)
+static bool take_field(struct cron_text *t, const struct cron_field *f, uint64_t *set,
+                       bool *starred)
 {
     *set = 0;
     *starred = t->at < t->end && *t->at == '*';
@@ -109,7 +127,7 @@ static bool take_field(struct text *t, const struct field *f, uint64_t *set, boo
         if (t->at == t->end || is_blank(*t->at))
             return true;
         if (*t->at++ != ',')
-            return refuse(t, f, t->at - 1);
+            return refuse(t, f, t->at - 1, NULL);
     }
 }
 
@@ -136,7 +154,7 @@ static bool is_possible(const struct cron *c)
     return c->either;
 }
 
-static bool take_fields(struct text *t, struct cron *c)
+static bool take_fields(struct cron_text *t, struct cron *c)
 {
     uint64_t sets[FIELD_COUNT];
     bool starred[FIELD_COUNT];
@@ -170,7 +188,7 @@ static bool take_fields(struct text *t, struct cron *c)
 
 bool cron_parse(const char *text, size_t len, struct cron *c, char why[CRON_WHY_MAX])
 {
-    struct text t = {text, text + len, why};
+    struct cron_text t = {text, text + len, why};
     if (len > 0 && text[0] == '@') {
         size_t i = 0;
         while (i < NICKNAME_COUNT &&
@@ -178,7 +196,8 @@ bool cron_parse(const char *text, size_t len, struct cron *c, char why[CRON_WHY_
             i++;
         if (i == NICKNAME_COUNT) {
             snprintf(why, CRON_WHY_MAX,
-                     "knows @yearly, @monthly, @weekly, @daily, @hourly and no other");
+                     "knows @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "
+                     "no other");
             return false;
         }
         t.at = nicknames[i].line;

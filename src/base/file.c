@@ -73,3 +73,22 @@ bool file_replace(const char *path, const void *data, size_t len, mode_t mode)
     errno = reason;
     return ok;
 }
+
+bool file_read(const char *path, struct buf *out)
+{
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0)
+        return false;
+    ssize_t n;
+    do {
+        buf_reserve(out, 65536);
+        n = read(fd, out->data + out->len, 65536);
+        if (n > 0)
+            out->len += (size_t)n;
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    int error = errno;
+    if (path)
+        close(fd);
+    errno = error;
+    return n == 0;
+}

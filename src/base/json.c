@@ -29,6 +29,7 @@ struct json_parser {
     struct json_doc *doc;
     const char *text;
     const char *end;
+    const char *at; /* where the next step begins */
     uint32_t tokens_max;
     uint32_t room; /* tokens until parse_grow() has to be asked: at most tokens_max and doc->cap */
     uint32_t depth;
@@ -419,19 +420,23 @@ static const char *parse_between(struct json_parser *p, const char *at)
     return at;
 }
 
-static bool parse_text(struct json_parser *p)
+/* A step ends between two values, once it has come to `stop`. */
+static enum json_step parse_step(struct json_parser *p, const char *stop)
 {
-    const char *at = p->text;
+    const char *at = p->at;
     do {
         at = parse_value(p, at);
         at = parse_between(p, at);
-    } while (at != NULL && p->depth > 0);
+    } while (at != NULL && p->depth > 0 && (at < stop || stop == p->end));
     if (at == NULL)
-        return false;
+        return JSON_REFUSED;
+    p->at = at;
+    if (p->depth > 0)
+        return JSON_MORE;
     at = skip_space(p, at);
     if (at < p->end)
         parse_fail(p, at, "more text follows the value");
-    return at == p->end;
+    return at == p->end ? JSON_READ : JSON_REFUSED;
 }
 
 /* A thread that once met a huge document does not keep its memory for ever. */
@@ -452,11 +457,11 @@ static void give_back(struct json_parser *p, size_t len)
     }
 }
 
-bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max)
+void json_begin(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max)
 {
     struct json_parser *p = doc->parser;
     p->doc = doc;
-    p->text = len > 0 ? text : "";
+    p->text = p->at = len > 0 ? text : "";
     p->end = p->text + len;
     p->tokens_max = tokens_max;
     p->depth = 0;
@@ -467,10 +472,22 @@ bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tok
     buf_clear(&doc->arena);
     doc->count = 0;
     doc->error[0] = '\0';
-    bool taken = parse_text(p);
-    if (!taken)
+}
+
+enum json_step json_go_on(struct json_doc *doc, size_t bytes)
+{
+    struct json_parser *p = doc->parser;
+    size_t left = (size_t)(p->end - p->at);
+    enum json_step step = parse_step(p, bytes < left ? p->at + bytes : p->end);
+    if (step == JSON_REFUSED)
         doc->count = 0;
-    return taken;
+    return step;
+}
+
+bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max)
+{
+    json_begin(doc, text, len, tokens_max);
+    return json_go_on(doc, SIZE_MAX) == JSON_READ;
 }
 
 void json_init(struct json_doc *doc)

@@ -55,6 +55,11 @@ void json_fini(struct json_doc *doc);
  * `tokens_max` values, has invalid UTF-8, or an object repeats a key. doc->error says which. */
 bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max);
 
+/* The same in steps, for a long text: each reads at least `bytes`, or what is left. */
+enum json_step { JSON_MORE, JSON_READ, JSON_REFUSED };
+void json_begin(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max);
+enum json_step json_go_on(struct json_doc *doc, size_t bytes);
+
 /* Walk a container:  for (i = json_first(doc, at); i; i = json_next(doc, at, i)) …  (0 ends it). */
 uint32_t json_first(const struct json_doc *doc, uint32_t container);
 uint32_t json_next(const struct json_doc *doc, uint32_t container, uint32_t child);

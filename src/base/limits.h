@@ -37,6 +37,7 @@
 #define WAIT_SECONDS_MAX  60
 #define LEASE_SECONDS_MAX 43200
 #define LIST_MAX          1000
+#define ANSWER_FULL       (1024 * 1024) /* bytes of messages: an answer with so many gets no more */
 #define DELAY_SECONDS_MAX (10LL * 366 * 86400)
 #define TTL_SECONDS_MAX   (10LL * 366 * 86400)
 #define TIME_MS_MAX       ((1LL << 47) - 1) /* ready times fit six bytes with a sign */
@@ -60,11 +61,13 @@
 #define HTTP_HEAD_MS_MAX     10000 /* whole head, from its first byte */
 #define HTTP_BODY_RATE_MIN   1024  /* bytes a second, in each window of HTTP_BODY_MS */
 #define HTTP_BODY_MS         10000
-#define HTTP_IDLE_MS_MAX     75000              /* keep-alive between requests */
-#define HTTP_WRITE_MS_MAX    30000              /* a reader that does not read */
+#define HTTP_HOLD_MS_MAX     900000 /* at whose pace a body comes, and answers are read, at least */
+#define HTTP_IDLE_MS_MAX     75000  /* keep-alive between requests */
+#define HTTP_WRITE_MS_MAX    30000  /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
 #define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_HANDSHAKES_MAX  4                  /* steps of TLS handshakes in one turn */
+#define HTTP_HANDSHAKES_US   5000               /* and none begins after so long */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
 #define HTTP_BUFFERS_MAX     (512 * 1024 * 1024) /* default; a setting */
 #define HTTP_BUFFERS_MIN     (128 * 1024 * 1024) /* room for the largest body, and some */

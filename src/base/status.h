@@ -25,7 +25,7 @@
     X(RECEIPT_EXPIRED, "receipt-expired", 409, "The receipt is no longer valid")                   \
     X(NOT_PENDING, "not-pending", 409, "The message is not scheduled or ready")                    \
     X(QUEUE_NOT_EMPTY, "queue-not-empty", 409, "The queue still holds messages")                   \
-    X(LEVEL_IN_USE, "level-in-use", 409, "A level that would vanish still holds messages")         \
+    X(LEVEL_IN_USE, "level-in-use", 409, "A level that would vanish is still in use")              \
     X(LEVELS_DROPPED, "levels-dropped", 409, "Levels would be dropped that nobody named")          \
     X(BACKUP_UNAVAILABLE, "backup-unavailable", 409, "No backup can be made")                      \
     X(BACKUP_RUNNING, "backup-running", 409, "A backup is under way")                              \

@@ -13,6 +13,7 @@
 
 #define TURN_SLOW_US   10000
 #define TURN_WINDOW_MS 60000
+#define TURN_SHARE_US  4000 /* of one turn, after which work that can wait for the next one does */
 
 struct turn_counters {
     uint64_t turns;
@@ -39,6 +40,12 @@ void turn_watch_start(struct turn_watch *w, bool detail);
 void turn_watch_close(struct turn_watch *w);
 
 void turn_watch_add(const struct turn_watch *w, struct turn_counters *sum); /* any thread */
+
+/* How long the turn has been going on, by the same start. On its loop's thread. */
+static inline int64_t turn_us(const uv_loop_t *loop)
+{
+    return (int64_t)(uv_hrtime() / 1000) - (int64_t)uv_now(loop) * 1000;
+}
 
 /* One turn is over. turn_watch_start() has it called. */
 void turn_watch_count(struct turn_watch *w, uint64_t took_us, uint64_t now_ms);

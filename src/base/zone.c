@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reader {
+struct zone_reader {
     const uint8_t *at, *end;
 };
 
-static int64_t get(struct reader *r, size_t width)
+static int64_t get(struct zone_reader *r, size_t width)
 {
     uint64_t value = r->at[0] & 0x80 ? UINT64_MAX : 0;
     for (size_t i = 0; i < width; i++)
@@ -24,7 +24,7 @@ struct head {
 
 #define HEAD_BYTES 44
 
-static bool head_read(struct reader *r, struct head *h)
+static bool head_read(struct zone_reader *r, struct head *h)
 {
     if (r->end - r->at < HEAD_BYTES || memcmp(r->at, "TZif", 4) != 0)
         return false;
@@ -38,7 +38,7 @@ static bool head_read(struct reader *r, struct head *h)
 }
 
 /* Each count is compared before any is multiplied. */
-static bool head_fits(const struct head *h, size_t width, const struct reader *r)
+static bool head_fits(const struct head *h, size_t width, const struct zone_reader *r)
 {
     if (h->change_count > ZONE_CHANGES_MAX || h->type_count == 0 || h->type_count > 256 ||
         h->name_bytes > ZONE_BYTES_MAX || h->leap_count > ZONE_CHANGES_MAX || h->ut_count > 256 ||
@@ -55,7 +55,7 @@ static bool offset_fits(int64_t offset)
 }
 
 /* The block of `width` byte times. What follows the types is passed over. */
-static struct zone *block_read(struct reader *r, const struct head *h, size_t width)
+static struct zone *block_read(struct zone_reader *r, const struct head *h, size_t width)
 {
     const uint8_t *times = r->at, *types = times + h->change_count * width;
     const uint8_t *infos = types + h->change_count;
@@ -63,7 +63,7 @@ static struct zone *block_read(struct reader *r, const struct head *h, size_t wi
             h->std_count;
     int32_t offsets[256];
     for (uint32_t i = 0; i < h->type_count; i++) {
-        struct reader info = {infos + i * 6, r->end};
+        struct zone_reader info = {infos + i * 6, r->end};
         int64_t offset = get(&info, 4);
         if (!offset_fits(offset))
             return NULL;
@@ -72,7 +72,7 @@ static struct zone *block_read(struct reader *r, const struct head *h, size_t wi
     struct zone *z = mem_zalloc(sizeof(*z) + h->change_count * sizeof(z->changes[0]));
     z->first = offsets[0];
     for (uint32_t i = 0; i < h->change_count; i++) {
-        struct reader time = {times + i * width, r->end};
+        struct zone_reader time = {times + i * width, r->end};
         int64_t at_s = get(&time, width);
         bool later = z->count == 0 || at_s > z->changes[z->count - 1].at_s;
         if (types[i] >= h->type_count || !later) {
@@ -86,7 +86,7 @@ static struct zone *block_read(struct reader *r, const struct head *h, size_t wi
     return z;
 }
 
-static bool footer_read(struct reader *r, struct zone *z)
+static bool footer_read(struct zone_reader *r, struct zone *z)
 {
     if (r->at == r->end || *r->at != '\n')
         return false;
@@ -102,7 +102,7 @@ static bool footer_read(struct reader *r, struct zone *z)
 
 struct zone *zone_parse(const void *data, size_t len)
 {
-    struct reader r = {data, (const uint8_t *)data + len};
+    struct zone_reader r = {data, (const uint8_t *)data + len};
     struct head h;
     if (len > ZONE_BYTES_MAX || !head_read(&r, &h) || !head_fits(&h, 4, &r) || h.leap_count > 0)
         return NULL;

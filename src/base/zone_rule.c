@@ -2,11 +2,11 @@
  * footer. "CET-1CEST,M3.5.0,M10.5.0/3". */
 #include "base/zone.h"
 
-struct text {
+struct rule_text {
     const char *at, *end;
 };
 
-static bool take(struct text *t, char c)
+static bool take(struct rule_text *t, char c)
 {
     if (t->at == t->end || *t->at != c)
         return false;
@@ -14,12 +14,12 @@ static bool take(struct text *t, char c)
     return true;
 }
 
-static bool is_digit(const struct text *t)
+static bool is_digit(const struct rule_text *t)
 {
     return t->at < t->end && *t->at >= '0' && *t->at <= '9';
 }
 
-static bool number(struct text *t, int min, int max, int *out)
+static bool number(struct rule_text *t, int min, int max, int *out)
 {
     int value = 0;
     if (!is_digit(t))
@@ -34,7 +34,7 @@ static bool number(struct text *t, int min, int max, int *out)
 }
 
 /* Three letters or more, or anything in angle brackets. Nobody needs it. */
-static bool name(struct text *t)
+static bool name(struct rule_text *t)
 {
     const char *from = t->at;
     if (take(t, '<')) {
@@ -48,7 +48,7 @@ static bool name(struct text *t)
 }
 
 /* [+-]hh[:mm[:ss]] */
-static bool clock_time(struct text *t, int hours_max, int32_t *out)
+static bool clock_time(struct rule_text *t, int hours_max, int32_t *out)
 {
     bool minus = take(t, '-');
     int h, m = 0, s = 0;
@@ -63,7 +63,7 @@ static bool clock_time(struct text *t, int hours_max, int32_t *out)
     return true;
 }
 
-static bool change_day(struct text *t, struct zone_day *d)
+static bool change_day(struct rule_text *t, struct zone_day *d)
 {
     bool ok;
     if (!take(t, ','))
@@ -85,7 +85,7 @@ static bool change_day(struct text *t, struct zone_day *d)
 
 bool zone_rule_parse(const char *text, size_t len, struct zone_rule *rule)
 {
-    struct text t = {text, text + len};
+    struct rule_text t = {text, text + len};
     *rule = (struct zone_rule){0};
     if (!name(&t) || !clock_time(&t, 24, &rule->standard))
         return false;

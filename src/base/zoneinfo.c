@@ -15,7 +15,7 @@
 #define LOOK_MS   3600000
 #define KNOWN_MAX 2000 /* tzdata has 600 names */
 
-struct known {
+struct known_zone {
     char name[ZONE_NAME_MAX + 1];
     const struct zone *zone;
     int64_t looked_ms; /* mono */
@@ -24,7 +24,7 @@ struct known {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct map names; /* struct known */
+static struct map names; /* struct known_zone */
 
 bool zone_name_valid(const char *name, size_t len)
 {
@@ -51,7 +51,7 @@ static struct zone *file_read(int fd, off_t size)
 
 /* Reads the file of a zone unless it is the one that is known. One that was read before stays in
  * memory for good: others may be reckoning with it, and it hardly ever happens. */
-static bool look(struct known *k)
+static bool look(struct known_zone *k)
 {
     char path[sizeof(FOLDER) + ZONE_NAME_MAX + 1];
     struct stat st;
@@ -75,9 +75,9 @@ static bool look(struct known *k)
 static bool find(const char *name, const struct zone **zone)
 {
     int64_t now_ms = clock_now().mono_ms;
-    struct known *k = map_get(&names, name, strlen(name));
+    struct known_zone *k = map_get(&names, name, strlen(name));
     if (!k) {
-        struct known found = {.looked_ms = now_ms};
+        struct known_zone found = {.looked_ms = now_ms};
         snprintf(found.name, sizeof(found.name), "%s", name);
         if (names.count >= KNOWN_MAX || !look(&found))
             return false;

@@ -1,6 +1,7 @@
 #include "broker/broker.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "base/turn.h"
 #include "broker/shard.h"
 #include "broker/webhook.h"
 
@@ -45,16 +46,23 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
     return STATUS_OK;
 }
 
+/* Large answers are copied here. So those that a turn has no time for are given in the next. */
 static void on_answers(uv_async_t *async)
 {
     struct broker_port *port = async->data;
-    struct inbox_node *n = inbox_take(&port->inbox);
-    while (n) {
-        struct inbox_node *next = n->next;
-        struct request *r = container_of(n, struct request, mail);
+    size_t given = 0;
+    *port->answers_end = inbox_take(&port->inbox);
+    while (port->answers && (given < SHARE_FREE || turn_us(port->loop) < TURN_SHARE_US)) {
+        struct request *r = container_of(port->answers, struct request, mail);
+        port->answers = r->mail.next;
+        given += r->answer_len;
         r->done(r);
-        n = next;
     }
+    port->answers_end = &port->answers;
+    while (*port->answers_end)
+        port->answers_end = &(*port->answers_end)->next;
+    if (port->answers)
+        inbox_wake(&port->inbox);
 }
 
 struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop)
@@ -62,6 +70,7 @@ struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop)
     struct broker_port *port = mem_zalloc(sizeof(*port));
     port->broker = b;
     port->loop = loop;
+    port->answers_end = &port->answers;
     inbox_open(&port->inbox, loop, on_answers, port);
     port->next = b->ports;
     b->ports = port;
@@ -81,6 +90,7 @@ void broker_submit(struct broker_port *port, struct request *r)
     r->field[0] = r->detail[0] = '\0';
     r->created = r->urgent_waiting = r->passed = false;
     r->count = 0;
+    r->answer_len = 0;
     r->work = NULL;
     r->hangup_taken = r->answer_waits = false;
     atomic_store_explicit(&r->flags, 0, memory_order_relaxed);
@@ -89,6 +99,17 @@ void broker_submit(struct broker_port *port, struct request *r)
         shard_take(s, r);
     else
         inbox_put(&s->inbox, &r->mail);
+}
+
+void broker_later(struct broker_port *port, struct request *r)
+{
+    r->answer_len = SHARE_FREE; /* it is no small thing */
+    inbox_put(&port->inbox, &r->mail);
+}
+
+bool broker_is_late(const struct broker_port *port)
+{
+    return turn_us(port->loop) >= TURN_SHARE_US;
 }
 
 /* The shard of another loop is told by mail. The request may be answered at the same time, and the
@@ -124,6 +145,7 @@ void broker_close_handles(struct broker *b, uv_loop_t *loop)
         inbox_close(&s->hangups, ignore_close);
         uv_close((uv_handle_t *)&s->check, ignore_close);
         uv_close((uv_handle_t *)&s->timer, ignore_close);
+        uv_close((uv_handle_t *)&s->idle, ignore_close);
     }
     for (struct broker_port *p = b->ports; p; p = p->next) {
         if (p->loop == loop)
@@ -190,11 +212,4 @@ void broker_counters(struct broker *b, struct broker_counters *counters,
         uv_mutex_unlock(&s->published_mutex);
     }
     counters->webhooks_lost = webhooks_lost(b->webhooks);
-    /* These are the process's, not the shard's. */
-    const struct engine_counters *first = &b->shards[0].published_engine;
-    uv_mutex_lock(&b->shards[0].published_mutex);
-    engine->groups = first->groups;
-    engine->commit_us = first->commit_us;
-    engine->disk_free_bytes = first->disk_free_bytes;
-    uv_mutex_unlock(&b->shards[0].published_mutex);
 }

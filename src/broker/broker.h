@@ -32,8 +32,10 @@ enum request_kind {
     REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
     REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
     REQUEST_CLAIM_MANY, /* the same over queues[], and listed; op.claim.found */
-    REQUEST_LOOK, /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency */
-    REQUEST_MOVE, /* op.move.items and note; priority */
+    /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency, and priority as
+     * the name of its level */
+    REQUEST_LOOK,
+    REQUEST_MOVE,      /* op.move.items and note; priority */
     REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
     REQUEST_POSITION,  /* op.one and position */
     REQUEST_PURGE,     /* count */
@@ -114,7 +116,7 @@ typedef void request_show_queue(struct request *r, const struct queue_facts *fac
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
  * thread. Any status but OK refuses, with r->field and r->detail set. It is called again when the
  * configuration was changed meanwhile, and when it has set r->keeps_used and a level that it
- * dropped holds messages: that one's slot is then among r->stay. */
+ * dropped is in use: that one's slot is then among r->stay. */
 typedef enum status request_configure(struct request *r, struct queue_config *config, bool is_new);
 
 /* Claims of which one alone may take something: the first whose turn comes. */
@@ -159,12 +161,14 @@ struct request {
     char detail[320]; /* one sentence, or empty */
     bool created;
     bool urgent_waiting; /* EXTEND */
+    size_t answer_len;   /* set by visit: the bytes that the answer has now. A CLAIM gets no further
+                            message once they are ANSWER_FULL */
     uint64_t count;
     uint64_t matched;
     bool any;    /* LOOK: something may be claimed */
     bool passed; /* CLAIM in a race: its turn came in vain; it may have another */
     struct urgency urgency;
-    uint32_t stay;   /* CONFIGURE: slots of levels that hold messages and were dropped, as bits */
+    uint32_t stay;   /* CONFIGURE: slots of levels that are in use and were dropped, as bits */
     bool keeps_used; /* … set by configure(): such levels are to stay */
 
     /* Private. */
@@ -228,8 +232,13 @@ struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop);
 /* `r` is the broker's until done; done may not be called before this returns. */
 void broker_submit(struct broker_port *port, struct request *r);
 
-/* The consumer went away: a parked claim ends empty, a claimed message goes back unharmed. done is
- * still called. On the port's loop. */
+/* Calls r->done in a later turn of the port's loop, and does nothing else with `r`. For work that
+ * takes long: it is to stop when the turn has had its share. */
+void broker_later(struct broker_port *port, struct request *r);
+bool broker_is_late(const struct broker_port *port);
+
+/* The consumer went away, or is not to wait any longer: a parked claim ends empty, a claimed
+ * message goes back unharmed and op.claim.found is 0. done is still called. On the port's loop. */
 void broker_hangup(struct request *r);
 
 /* On each shard's loop, from its own thread: no new work (503 draining), parked claims end empty;

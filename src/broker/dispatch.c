@@ -108,7 +108,15 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
     struct settle_item *item = &w->items[w->item_count++];
     item->id = message_identity(m, q->id);
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
+    bool live = engine_has(r->shard->engine, ENGINE_LIVE_VIEW);
+    size_t before = r->answer_len;
+    if (!live && before >= ANSWER_FULL) /* it goes back: see claim_done() */
+        return;
     w->visit(op, q, m, now);
+    w->shown_count = w->item_count;
+    r->shard->shown += r->answer_len - before;
+    if (live && r->answer_len >= ANSWER_FULL)
+        op->claim.plan->want = op->claim.found;
 }
 
 static void release_done(struct engine_op *op)
@@ -118,14 +126,17 @@ static void release_done(struct engine_op *op)
     shard_finish(r->shard, r, STATUS_OK);
 }
 
-/* The consumer is gone: what was picked for it goes back unharmed. */
-static void give_back(struct request *r)
+/* What was picked goes back unharmed: all of it when the consumer is gone or its wait was
+ * ended, or what its answer has no room for, which an engine that leases first and shows afterwards
+ * cannot know. */
+static void give_back(struct request *r, uint32_t from)
 {
     struct work *w = r->work;
+    r->op.claim.found = from;
     w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
-    w->own.settle.items = w->items;
-    w->own.settle.count = w->item_count;
+    w->own.settle.items = w->items + from;
+    w->own.settle.count = w->item_count - from;
     shard_submit(r->shard, &w->own);
 }
 
@@ -174,8 +185,7 @@ static void settle_brief(struct dispatcher *d, struct request *r, enum status st
 
 static void refuse_level(struct request *r)
 {
-    shard_refuse(r->shard, r, STATUS_UNKNOWN_PRIORITY, "/min_priority",
-                 "The queue has no such level; GET the queue to see its levels.");
+    manage_refuse_level(r->shard, r, "/min_priority");
 }
 
 static void try_again(struct request *r)
@@ -212,6 +222,15 @@ static bool claim_missed(const struct engine_op *op)
            (!op->status && op->claim.found == 0);
 }
 
+/* How many the next claim asks for: as many as fitted, or twice as many when all did. */
+static void learn_fit(struct dispatcher *d, const struct work *w)
+{
+    if (w->shown_count < w->item_count)
+        d->fit = w->shown_count;
+    else if (d->fit > 0 && w->item_count >= d->fit)
+        d->fit = d->fit < CLAIM_MAX ? 2 * d->fit : 0;
+}
+
 static void claim_done(struct engine_op *op)
 {
     struct request *r = op->user;
@@ -220,8 +239,14 @@ static void claim_done(struct engine_op *op)
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     r->dispatcher->claims--;
     rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
+    if (!op->status && op->claim.found > 0)
+        learn_fit(r->dispatcher, w);
     if (!op->status && op->claim.found > 0 && request_hung_up(r) && open) {
-        give_back(r);
+        give_back(r, 0);
+        return;
+    }
+    if (!op->status && w->shown_count < w->item_count && open) {
+        give_back(r, w->shown_count);
         return;
     }
     if (r->race && claim_missed(op)) {
@@ -255,7 +280,7 @@ static void submit_claim(struct dispatcher *d, struct request *r)
 {
     struct work *w = r->work;
     unpark(r);
-    w->item_count = 0;
+    w->item_count = w->shown_count = 0;
     if (!w->items)
         w->items = mem_alloc(r->max * sizeof(*w->items));
     r->op.verb = ENGINE_CLAIM;
@@ -291,6 +316,8 @@ static uint32_t claim_max(struct request *r)
     uint32_t room = r->room ? r->room(r) : r->max;
     if (r->bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
         room = 1; /* nobody knows how urgent the queue is after that */
+    if (r->dispatcher->fit > 0 && r->dispatcher->fit < room)
+        room = r->dispatcher->fit;
     return room < r->max ? room : r->max;
 }
 
@@ -351,6 +378,11 @@ static void serve(struct dispatcher *d)
             give_up(r, STATUS_OK);
             continue;
         }
+        if (shard_is_late(s)) {
+            d->fetching = true;
+            dispatch_mark(d);
+            return;
+        }
         uint32_t max = claim_max(r);
         if (max == 0) {
             refuse_for_room(r);
@@ -387,9 +419,11 @@ void dispatch_serve(struct dispatcher *d)
 }
 
 /* What the engine told last may not be all there is: others put something in, or a claim under way
- * takes something else than what was counted for it. So the first to wait asks once, and whoever
- * would be told that there is nothing while claims are under way, or while the engine is away: it
- * may be back before the time of that claim is over. Who is in a race has looked. */
+ * takes something else than what was counted for it. Only the engine can say then that there is
+ * nothing. So a claim that does not wait always asks it. Of those that wait the first does, and
+ * who waits behind it hears of news by the same sweeps; whoever's wait ends while claims are under
+ * way asks once more, and whoever's ends while the engine is away: it may be back before the time
+ * of that claim is over. Who is in a race has looked. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
     return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
@@ -414,8 +448,7 @@ static void stand_in_line(struct dispatcher *d, struct request *r)
     bool waits = r->work->timer.height > 0;
     park(d, r);
     dispatch_serve(d);
-    if (may_ask_blindly(d, r) &&
-        (d->waiting_count == 1 || (!waits && (d->claims > 0 || engine_is_away(d->shard)))))
+    if (may_ask_blindly(d, r) && (!waits || d->waiting_count == 1))
         ask_blindly(d, r);
     r->work->waited = true;
     if (!waits)
@@ -464,6 +497,15 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
 
 /* Looks */
 
+/* A number means a level of this queue, and perhaps another one in the next queue. */
+static void name_level(struct priority_ref *priority, const struct level *level)
+{
+    if (priority->kind != PRIORITY_NUMBER)
+        return;
+    *priority = (struct priority_ref){.kind = PRIORITY_NAME};
+    memcpy(priority->name, level->name, sizeof(priority->name));
+}
+
 /* Answered, or false: what is most urgent is being brought from a disk. */
 static bool look(struct dispatcher *d, struct request *r)
 {
@@ -478,6 +520,7 @@ static bool look(struct dispatcher *d, struct request *r)
     r->any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->urgency);
     if (r->any && !engine_holds(s->engine, d->queue, &ask, s->now))
         return false;
+    name_level(&r->priority, &config->levels[max_rank]);
     shard_finish(s, r, STATUS_OK);
     return true;
 }

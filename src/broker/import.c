@@ -36,7 +36,7 @@ static void check_again(struct dispatcher *d, struct request *r)
     if (item)
         refuse(d, r, &item->draft.priority);
     else
-        shard_pass_on(d, r);
+        store_items(d, r);
 }
 
 /* Another process may have given the queue that level just now. */
@@ -45,5 +45,5 @@ void import_check(struct dispatcher *d, struct request *r)
     if (stranger(d, r))
         manage_look_first(d, r, check_again);
     else
-        shard_pass_on(d, r);
+        store_items(d, r);
 }

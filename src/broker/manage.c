@@ -286,9 +286,26 @@ static void make_anew(struct request *r, uint32_t stay)
         shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
 }
 
-/* A level that holds messages would vanish. Returns true when the change is made anew with it. */
-static bool level_stays(struct request *r, const char *name)
+static void tell_level(struct request *r, const char *level, const char *schedule)
 {
+    snprintf(r->field, sizeof(r->field), "/levels");
+    if (schedule[0])
+        snprintf(r->detail, sizeof(r->detail),
+                 "Schedule \"%s\" puts its messages at level \"%s\": keep the level, set the "
+                 "schedule with another priority, or add \"drop_levels\": \"empty\", which leaves "
+                 "it until no schedule names it.",
+                 schedule, level);
+    else
+        snprintf(r->detail, sizeof(r->detail),
+                 "Level \"%s\" still holds messages: keep it, drain it first, or add "
+                 "\"drop_levels\": \"empty\", which leaves it until it is empty.",
+                 level);
+}
+
+/* A level that is in use would vanish. Returns true when the change is made anew with it. */
+static bool level_stays(struct request *r, const struct engine_op *op)
+{
+    const char *name = op->set.level_name;
     const struct queue_config *config = &r->dispatcher->queue->config;
     int rank = levels_rank_of_name(config, name);
     uint32_t bit = rank >= 0 ? 1U << config->levels[rank].slot : 0;
@@ -296,11 +313,7 @@ static bool level_stays(struct request *r, const char *name)
         make_anew(r, r->stay | bit);
         return true;
     }
-    snprintf(r->field, sizeof(r->field), "/levels");
-    snprintf(r->detail, sizeof(r->detail),
-             "Level \"%s\" still holds messages: keep it, drain it first, or add \"drop_levels\": "
-             "\"empty\", which leaves it until it is empty.",
-             name);
+    tell_level(r, name, op->set.schedule_name);
     return false;
 }
 
@@ -312,27 +325,11 @@ static void configure_done(struct engine_op *op)
         make_anew(r, 0);
         return;
     }
-    if (op->status == STATUS_LEVEL_IN_USE && open && level_stays(r, op->set.level_name))
+    if (op->status == STATUS_LEVEL_IN_USE && open && level_stays(r, op))
         return;
     if (!op->status && open)
         manage_follow(r->dispatcher);
     shard_end(r->shard, r, op->status);
-}
-
-/* What the engine would say, by the view. */
-static void configure_dry(struct dispatcher *d, struct request *r)
-{
-    struct queue_config next = d->queue->config;
-    bool used[LEVEL_COUNT_MAX];
-    const char *name;
-    enum status status = configure(d->shard, r, &next, false);
-    queue_view_used(&d->queue->view, used);
-    if (!status && !levels_adopt_slots(&d->queue->config, used, &next, &name)) {
-        if (level_stays(r, name))
-            return;
-        status = STATUS_LEVEL_IN_USE;
-    }
-    shard_finish(d->shard, r, status);
 }
 
 static void configure_surely(struct dispatcher *d, struct request *r);
@@ -357,6 +354,7 @@ static void configure_now(struct dispatcher *d, struct request *r, bool sure)
     w->own = (struct engine_op){
         .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = w};
     w->own.set.config = &w->config;
+    w->own.set.dry = r->dry_run;
     shard_submit(s, &w->own);
     manage_follow(d); /* an engine with a live view has it by now */
 }
@@ -369,10 +367,7 @@ static void configure_surely(struct dispatcher *d, struct request *r)
 
 void manage_configure(struct dispatcher *d, struct request *r)
 {
-    if (r->dry_run)
-        manage_look_first(d, r, configure_dry);
-    else
-        configure_now(d, r, false);
+    configure_now(d, r, false);
 }
 
 static const char has_messages[] =
@@ -532,6 +527,15 @@ bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
            priority->kind != PRIORITY_DEFAULT && levels_resolve(&d->queue->config, priority) < 0;
 }
 
+void manage_refuse_level(struct shard *s, struct request *r, const char *field)
+{
+    char detail[sizeof(r->detail)];
+    snprintf(detail, sizeof(detail),
+             "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.", r->queue,
+             r->queue);
+    shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, field, detail);
+}
+
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot)
 {
@@ -540,8 +544,7 @@ bool manage_level(struct dispatcher *d, struct request *r, const struct priority
         return true;
     int rank = levels_resolve(&d->queue->config, priority);
     if (rank < 0) {
-        shard_refuse(d->shard, r, STATUS_UNKNOWN_PRIORITY, field,
-                     "The queue has no such level; GET the queue to see its levels.");
+        manage_refuse_level(d->shard, r, field);
         return false;
     }
     *slot = d->queue->config.levels[rank].slot;

@@ -22,6 +22,7 @@
 #include "broker/shard.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,11 @@ struct many {
 
 static void many_go_on(struct many *m);
 
+static bool has_enough(const struct many *m)
+{
+    return m->found >= m->request->max || m->request->answer_len >= ANSWER_FULL;
+}
+
 /* Parts */
 
 static struct part *part_of(struct request *r)
@@ -78,6 +84,7 @@ static void part_visit(struct engine_op *op, const struct engine_queue *q,
     item->id = message_identity(message, q->id);
     memcpy(item->receipt, message->delivery->receipt, RECEIPT_BYTES);
     whole->op.visit(&whole->op, q, message, now);
+    p->request.answer_len = whole->answer_len;
 }
 
 static uint32_t part_room(struct request *r)
@@ -215,12 +222,35 @@ static void part_failed(struct part *p)
     m->status = p->request.status;
     memcpy(r->field, p->request.field, sizeof(r->field));
     memcpy(r->detail, p->request.detail, sizeof(r->detail));
-    if (m->status == STATUS_UNKNOWN_PRIORITY)
-        snprintf(r->detail, sizeof(r->detail),
-                 "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.",
-                 p->request.queue, p->request.queue);
     if (m->phase != PHASE_LOOK) /* in which all are asked at once: the first in the list counts */
         many_end(m);
+}
+
+/* A number is to mean the level of the same name in every queue: from then on it goes by that name.
+ * A queue that is missing has no say. */
+static void check_level(struct many *m)
+{
+    struct request *r = m->request;
+    const struct part *first = NULL;
+    for (uint32_t i = 0; i < m->count && r->priority.kind == PRIORITY_NUMBER; i++) {
+        const struct part *p = &m->parts[i];
+        if (p->request.priority.kind != PRIORITY_NAME)
+            continue;
+        first = first ? first : p;
+        if (strcmp(first->request.priority.name, p->request.priority.name) == 0)
+            continue;
+        m->failed = p;
+        m->status = STATUS_UNKNOWN_PRIORITY;
+        snprintf(r->field, sizeof(r->field), "/min_priority");
+        snprintf(r->detail, sizeof(r->detail),
+                 "%" PRId64 " is level \"%s\" of queue \"%s\" and level \"%s\" of queue \"%s\": "
+                 "give the name of a level that all of them have, or claim them apart.",
+                 r->priority.number, first->request.priority.name, first->request.queue,
+                 p->request.priority.name, p->request.queue);
+        return;
+    }
+    if (first)
+        r->priority = first->request.priority;
 }
 
 static void part_looked(struct part *p)
@@ -246,7 +276,7 @@ static void part_claimed(struct part *p)
     p->misses = found > 0 ? 0 : p->misses + 1;
     p->drained = p->misses >= MISSES_MAX || (!p->request.bounded && found < p->request.max);
     p->any = false;
-    if (m->phase == PHASE_TAKE && !p->drained && m->found < m->request->max)
+    if (m->phase == PHASE_TAKE && !p->drained && !has_enough(m))
         part_look(p);
 }
 
@@ -312,7 +342,7 @@ static void take_from(struct part *p, const struct part *next)
 static bool take_some(struct many *m)
 {
     struct part *p = most_urgent_but(m, NULL);
-    if (!p || m->found >= m->request->max)
+    if (!p || has_enough(m))
         return false;
     take_from(p, most_urgent_but(m, p));
     return true;
@@ -338,8 +368,11 @@ static void many_go_on(struct many *m)
     const struct request *r = m->request;
     if (request_hung_up(r) && m->phase != PHASE_END)
         many_end(m);
-    if (m->phase == PHASE_LOOK && m->out == 0)
+    if (m->phase == PHASE_LOOK && m->out == 0) {
+        if (!m->failed)
+            check_level(m);
         m->phase = m->failed ? PHASE_END : PHASE_TAKE;
+    }
     if (m->phase == PHASE_TAKE && m->out == 0 && !take_some(m) && m->found == 0 && r->wait_ms > 0 &&
         !m->shard->draining)
         wait_for_some(m);

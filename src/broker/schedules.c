@@ -89,7 +89,7 @@ static void fired(struct engine_op *op)
     if (d->state == DISPATCHER_OPEN) {
         if (gone || (!op->status && !(op->fire.stale && f->follows)))
             refusal_clear(d, f->name);
-        else if (op->status != STATUS_ENGINE_UNAVAILABLE) /* which is known already */
+        else if (op->status && op->status != STATUS_ENGINE_UNAVAILABLE) /* which is known already */
             refusal_note(d, f->name, op->status);
         if (!op->status && !op->fire.stale && op->fire.step.puts)
             d->shard->counters.fired++;

@@ -1,5 +1,6 @@
 #include "broker/shard.h"
 #include "base/mem.h"
+#include "base/turn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,6 +230,7 @@ void shard_pass_on(struct dispatcher *d, struct request *r)
     r->op.done = op_done;
     r->op.user = r;
     shard_submit(d->shard, &r->op);
+    d->shard->shown += r->answer_len;
     if (makes_ready(r->kind))
         dispatch_mark(d);
 }
@@ -321,6 +323,10 @@ static void looked(struct engine_op *op)
 {
     struct request *r = op->user;
     enum status status = op->status;
+    if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
+        shard_submit(r->shard, op);
+        return;
+    }
     work_free(r->shard, r); /* and the op, which is in it */
     if (status)
         shard_finish(r->shard, r, status);
@@ -347,7 +353,7 @@ static void show_all(struct shard *s, struct request *r)
 typedef void request_fn(struct dispatcher *d, struct request *r);
 
 static request_fn *const handlers[REQUEST_KIND_COUNT] = {
-    [REQUEST_PUT] = shard_pass_on,
+    [REQUEST_PUT] = store_items,
     [REQUEST_IMPORT] = import_check,
     [REQUEST_SETTLE] = shard_pass_on,
     [REQUEST_CANCEL] = shard_pass_on,
@@ -410,7 +416,12 @@ void shard_look_at_clock(struct shard *s)
     s->now_fresh = true;
 }
 
-void shard_take(struct shard *s, struct request *r)
+bool shard_is_late(const struct shard *s)
+{
+    return s->shown >= SHARE_FREE && turn_us(s->loop) >= TURN_SHARE_US;
+}
+
+static void take(struct shard *s, struct request *r)
 {
     shard_look_at_clock(s);
     r->dispatcher = NULL;
@@ -440,6 +451,24 @@ void shard_take(struct shard *s, struct request *r)
         handlers[r->kind](d, r);
 }
 
+/* Requests are taken in the order in which they came, also when some had to wait. */
+void shard_take(struct shard *s, struct request *r)
+{
+    if (s->later.first || shard_is_late(s))
+        list_append(&s->later, r);
+    else
+        take(s, r);
+}
+
+static void take_later(struct shard *s)
+{
+    struct request *r;
+    while ((r = s->later.first) && !shard_is_late(s)) {
+        list_remove(&s->later, r);
+        take(s, r);
+    }
+}
+
 void shard_take_again(struct shard *s, struct request *r)
 {
     s->counters.under_way--;
@@ -457,6 +486,8 @@ static void run_timers(struct shard *s)
         shard_set_timer(s, w, INT64_MAX);
         if (w->request->kind == REQUEST_QUEUES)
             show_portion(s, w->request);
+        else if (w->request->kind == REQUEST_PUT || w->request->kind == REQUEST_IMPORT)
+            store_go_on(w->request);
         else if (w->request->kind != REQUEST_CLAIM)
             manage_portion_timer(w->request);
         else if (w->request->dispatcher)
@@ -504,8 +535,9 @@ static void arm_timer(struct shard *s)
 static void answer_finished(struct shard *s)
 {
     struct request *r;
-    while ((r = s->finished.first)) {
+    while ((r = s->finished.first) && !shard_is_late(s)) {
         list_remove(&s->finished, r);
+        s->shown += r->answer_len;
         answer(s, r);
     }
 }
@@ -513,7 +545,7 @@ static void answer_finished(struct shard *s)
 static void serve_dirty(struct shard *s)
 {
     struct dispatcher *d;
-    while ((d = s->dirty)) {
+    while ((d = s->dirty) && !shard_is_late(s)) {
         s->dirty = d->next_dirty;
         d->dirty = false;
         if (d->state == DISPATCHER_OPEN)
@@ -531,10 +563,33 @@ static void publish(struct shard *s)
     uv_mutex_unlock(&s->published_mutex);
 }
 
+static bool work_waits(const struct shard *s)
+{
+    return s->dirty || s->later.first || s->finished.first || s->submitted || s->firings;
+}
+
+/* Only there so that the loop does not sleep while work waits. */
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+static void arm_idle(struct shard *s)
+{
+    bool waits = work_waits(s);
+    if (waits == s->busy)
+        return;
+    s->busy = waits;
+    if (waits)
+        uv_idle_start(&s->idle, on_idle);
+    else
+        uv_idle_stop(&s->idle);
+}
+
 static void check_drained(struct shard *s)
 {
     if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0 ||
-        s->engine->reading > 0)
+        s->engine->reading > 0 || work_waits(s))
         return;
     void (*drained)(void *ctx) = s->drained;
     s->drained = NULL;
@@ -552,18 +607,21 @@ static void turn(struct shard *s)
     sweep(s);
     alerts_check(s);
     do {
+        take_later(s);
         schedules_fire(s);
         serve_dirty(s);
         s->submitted = false;
         engine_flush(s->engine);
         engine_poll(s->engine);
         answer_finished(s);
-    } while (s->dirty || s->finished.first || s->submitted || s->firings);
+    } while (work_waits(s) && turn_us(s->loop) < TURN_SHARE_US);
+    arm_idle(s);
     arm_timer(s);
     publish(s);
     check_drained(s);
     s->in_turn = false;
     s->now_fresh = false;
+    s->shown = 0;
 }
 
 static void on_check(uv_check_t *check)
@@ -623,6 +681,7 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
     uv_check_start(&s->check, on_check);
     uv_timer_init(loop, &s->timer);
     s->timer.data = s;
+    uv_idle_init(loop, &s->idle);
     uv_mutex_init(&s->published_mutex);
     size_t at = 0;
     for (struct engine_queue *q; (q = engine_queue_each(engine, &at));)

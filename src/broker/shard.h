@@ -7,6 +7,7 @@
  *   many.c      consumers that take from several queues at once
  *   manage.c    queues come, change and go; work that is done in portions
  *   move.c      messages get another level, one or many
+ *   store.c     messages come in: large batches in portions
  *   import.c    messages from elsewhere: their levels have to be there
  *   explain.c   why a message waits; what is there of what age
  *   schedules.c messages of due times; what clients ask about schedules
@@ -21,6 +22,8 @@
 #include "broker/broker.h"
 
 struct shard;
+
+#define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
 /* What a request needs while it is under way, allocated for the kinds that need it. */
 struct work {
@@ -40,12 +43,17 @@ struct work {
     double credit;                                           /* … and how many may be done now */
     int64_t credited_ms;
     union {
-        struct settle_item *items; /* CLAIM: what was leased, to give it back */
-        struct move_item *moves;   /* MOVE_BULK: those of a page that match */
-        struct count_item *counts; /* POSITION, STATS */
-        struct dispatcher **shown; /* QUEUES: those still to show, each referred to */
+        struct settle_item *items;  /* CLAIM: what was leased, to give it back */
+        struct move_item *moves;    /* MOVE_BULK: those of a page that match */
+        struct count_item *counts;  /* POSITION, STATS */
+        struct dispatcher **shown;  /* QUEUES: those still to show, each referred to */
+        struct engine_op *portions; /* PUT, IMPORT */
     };
     uint32_t item_count;
+    uint32_t next_item;             /* PUT, IMPORT: the first that is in no portion yet */
+    uint32_t portions_out;          /* … under way */
+    enum status refused;            /* … why a portion was */
+    uint32_t shown_count;           /* CLAIM: of the items, those that are in the answer */
     int slot;                       /* MOVE_BULK: of the filter; -1: any */
     uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
     uint32_t slot_count;
@@ -85,9 +93,12 @@ struct dispatcher {
     struct request_list looking;                  /* until the engine holds what is there */
     struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
     uint32_t waiting_count;
-    uint32_t brief;      /* of those who wait, only until the engine holds what is there */
-    bool fetching;       /* the engine is bringing what the next in line is to get */
-    uint32_t claims;     /* that the engine has not answered yet */
+    uint32_t brief;  /* of those who wait, only until the engine holds what is there */
+    bool fetching;   /* what the next in line is to get comes later: the engine is bringing it,
+                        or this turn has no time for it */
+    uint32_t claims; /* that the engine has not answered yet */
+    uint32_t fit;    /* how many messages a claim asks for at most, by the size of the last ones;
+                        only where the engine leases them before it shows them */
     uint32_t references; /* requests under way */
     bool dirty;
     struct dispatcher *next_dirty;
@@ -105,11 +116,14 @@ struct shard {
     struct inbox hangups;     /* of requests from other loops */
     uv_check_t check;
     uv_timer_t timer;
+    uv_idle_t idle;      /* active while the next turn has work already */
     int64_t timer_at_ms; /* mono; INT64_MAX when not set */
     struct map dispatchers;
     struct map absent; /* claims whose queue is not there, by its name */
     struct dispatcher *dirty;
+    struct request_list later;    /* requests that this turn had no time to take */
     struct request_list finished; /* to be answered at the end of the turn */
+    size_t shown;                 /* bytes of answers since the last turn */
     struct order timers;          /* struct work */
     struct alert_list alerts;
     uint64_t next_ticket;
@@ -121,6 +135,7 @@ struct shard {
     bool sweep_again;
     bool engine_away; /* it failed to answer, and has not swept since: views may be old */
     bool in_turn;
+    bool busy;      /* the idle handle is active */
     bool submitted; /* ops since the last flush */
     uint64_t led;   /* CLAIM_MANY under way: what is done for them is counted with their parts */
 
@@ -151,7 +166,8 @@ struct broker {
 struct broker_port {
     struct broker *broker;
     uv_loop_t *loop;
-    struct inbox inbox; /* answered requests from other loops */
+    struct inbox inbox;                        /* answered requests from other loops */
+    struct inbox_node *answers, **answers_end; /* of these, taken out and not given yet */
     struct broker_port *next;
 };
 
@@ -166,6 +182,9 @@ void shard_hangup(struct request *r);
 void shard_free(struct shard *s);
 
 void shard_look_at_clock(struct shard *s); /* unless it was done in this turn */
+/* The turn has had its share of work: what shows messages waits for the next one. What is small is
+ * never asked to wait. */
+bool shard_is_late(const struct shard *s);
 void shard_submit(struct shard *s, struct engine_op *op);
 void shard_finish(struct shard *s, struct request *r, enum status status);
 /* The same, with what the engine said. A queue that is gone may be there again, made by another
@@ -223,6 +242,10 @@ void schedules_forget(struct dispatcher *d); /* it goes */
 void move_some(struct dispatcher *d, struct request *r);
 void move_bulk(struct dispatcher *d, struct request *r);
 
+/* store.c */
+void store_items(struct dispatcher *d, struct request *r); /* PUT, IMPORT */
+void store_go_on(struct request *r);
+
 /* import.c */
 void import_check(struct dispatcher *d, struct request *r);
 
@@ -247,6 +270,7 @@ void manage_portion_timer(struct request *r);
  */
 bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
                         const struct priority_ref *priority);
+void manage_refuse_level(struct shard *s, struct request *r, const char *field);
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot); /* false: refused; *slot -1 for none named */
 void manage_release(struct dispatcher *d);       /* one reference less */

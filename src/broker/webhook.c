@@ -69,9 +69,30 @@ struct webhooks {
 
 /* Addresses */
 
+/* Where clouds tell a machine its secrets, besides 169.254.169.254. They are in networks of which
+ * the rest may have receivers, so they are named one by one. */
+static const uint8_t metadata_v4[][4] = {
+    {100, 100, 100, 200}, /* Alibaba */
+    {168, 63, 129, 16},   /* Azure */
+};
+static const uint8_t metadata_v6[][16] = {
+    {0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, 0x54},             /* Amazon: fd00:ec2::254 */
+    {0xfd, 0x20, 0x00, 0xce, [14] = 0x02, 0x54},             /* Google: fd20:ce::254 */
+    {0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, 0xfe, 0xa9, 0xfe}, /* Oracle: fd00:c1::a9fe:a9fe */
+};
+
+static bool is_metadata(const uint8_t *a, const uint8_t *table, size_t count, size_t len)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(a, table + i * len, len) == 0)
+            return true;
+    return false;
+}
+
 static bool is_local_v4(const uint8_t a[4])
 {
-    return a[0] == 0 || a[0] == 127 || (a[0] == 169 && a[1] == 254) || a[0] >= 224;
+    return is_metadata(a, metadata_v4[0], sizeof(metadata_v4) / 4, 4) || a[0] == 0 || a[0] == 127 ||
+           (a[0] == 169 && a[1] == 254) || a[0] >= 224;
 }
 
 /* Where an IPv6 address carries an IPv4 address, or -1. */
@@ -89,7 +110,8 @@ static bool is_local_v6(const uint8_t a[16])
 {
     int v4 = carried_v4(a);
     bool link_local = a[0] == 0xfe && (a[1] & 0xc0) == 0x80;
-    return link_local || a[0] == 0xff || (v4 >= 0 && is_local_v4(a + v4));
+    return is_metadata(a, metadata_v6[0], sizeof(metadata_v6) / 16, 16) || link_local ||
+           a[0] == 0xff || (v4 >= 0 && is_local_v4(a + v4));
 }
 
 bool webhook_is_local(const struct sockaddr *address)
@@ -167,6 +189,9 @@ static void easy_set_up(CURL *easy, struct webhook *h)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, h);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, h);
+    /* Behind a proxy the address that is looked at would be the proxy's, and not the receiver's. */
+    if (!w->options.local)
+        curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, w->headers);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, h->body.data);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)h->body.len);

@@ -19,15 +19,13 @@ extern char **environ;
 
 void child_env_init(struct child_env *env)
 {
-    static const char prefix[] = "TRIAGE_", server[] = "TRIAGE_SERVER=", ca[] = "TRIAGE_CACERT=";
+    static const char prefix[] = "TRIAGE_";
     size_t count = 0;
     while (environ[count])
         count++;
     *env = (struct child_env){.items = mem_alloc((count + 1) * sizeof(char *))};
     for (size_t i = 0; i < count; i++)
-        if (strncmp(environ[i], prefix, strlen(prefix)) != 0 ||
-            strncmp(environ[i], server, strlen(server)) == 0 ||
-            strncmp(environ[i], ca, strlen(ca)) == 0)
+        if (strncmp(environ[i], prefix, strlen(prefix)) != 0)
             env->items[env->count++] = environ[i];
     env->inherited = env->count;
     env->items[env->count] = NULL;

@@ -25,7 +25,7 @@ struct child_env {
     size_t inherited;
 };
 
-void child_env_init(struct child_env *env); /* without TRIAGE_ names, but for SERVER and CACERT */
+void child_env_init(struct child_env *env); /* without TRIAGE_ names */
 void child_env_set(struct child_env *env, const char *name, const char *value, size_t len);
 void child_env_fini(struct child_env *env);
 

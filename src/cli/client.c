@@ -1,6 +1,6 @@
 #include "cli/client.h"
 
-#include "cli/words.h"
+#include "term/words.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 {
-    struct call *c = ctx;
+    struct client *c = ctx;
     buf_put(&c->answer, data, size * count);
     return size * count;
 }
@@ -27,7 +27,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 static size_t on_header(char *line, size_t size, size_t count, void *ctx)
 {
     static const char name[] = "x-next-cursor:";
-    struct call *c = ctx;
+    struct client *c = ctx;
     size_t len = size * count;
     if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0) {
         size_t from = strlen(name), to = len;
@@ -50,15 +50,15 @@ static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
-void call_init(struct call *c)
+void client_init(struct client *c)
 {
-    *c = (struct call){.easy = curl_easy_init()};
+    *c = (struct client){.easy = curl_easy_init()};
     if (c->easy == NULL)
         abort();
     json_init(&c->doc);
 }
 
-void call_fini(struct call *c)
+void client_fini(struct client *c)
 {
     curl_easy_cleanup(c->easy);
     curl_slist_free_all(c->headers);
@@ -81,7 +81,7 @@ static void identity_set(CURL *e, const struct cli *cli)
     }
 }
 
-void call_begin(struct call *c, const struct cli *cli)
+void client_begin(struct client *c, const struct cli *cli)
 {
     curl_easy_reset(c->easy);
     curl_slist_free_all(c->headers);
@@ -95,6 +95,7 @@ void call_begin(struct call *c, const struct cli *cli)
     c->http = 0;
     c->is_json = false;
     c->has_options = false;
+    c->priority_word = NULL;
     c->server = cli->server;
     buf_puts(&c->url, cli->url);
     c->base_len = c->url.len;
@@ -123,7 +124,7 @@ static void put_encoded(struct buf *url, const char *s)
     }
 }
 
-void call_path(struct call *c, const char *fmt, ...)
+void client_path(struct client *c, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -138,7 +139,7 @@ void call_path(struct call *c, const char *fmt, ...)
     va_end(args);
 }
 
-void call_query(struct call *c, const char *name, const char *value)
+void client_query(struct client *c, const char *name, const char *value)
 {
     bool more = memchr(c->url.data + c->base_len, '?', c->url.len - c->base_len) != NULL;
     buf_putc(&c->url, more ? '&' : '?');
@@ -147,7 +148,7 @@ void call_query(struct call *c, const char *name, const char *value)
     put_encoded(&c->url, value);
 }
 
-void call_header(struct call *c, const char *name, const char *value)
+void client_header(struct client *c, const char *name, const char *value)
 {
     struct buf line = {0};
     buf_printf(&line, "%s: %s", name, value);
@@ -155,7 +156,7 @@ void call_header(struct call *c, const char *name, const char *value)
     buf_fini(&line);
 }
 
-void call_arm(struct call *c, const char *method, const char *type)
+void client_arm(struct client *c, const char *method, const char *type)
 {
     CURL *e = c->easy;
     c->curl_error[0] = '\0';
@@ -179,13 +180,13 @@ void call_arm(struct call *c, const char *method, const char *type)
     if (type != NULL || strcmp(method, "POST") == 0) {
         curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body.len > 0 ? c->body.data : "");
         curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)c->body.len);
-        call_header(c, "Expect", ""); /* no waiting for 100 Continue */
-        call_header(c, "Content-Type", type ? type : TYPE_JSON);
+        client_header(c, "Expect", ""); /* no waiting for 100 Continue */
+        client_header(c, "Content-Type", type ? type : TYPE_JSON);
     }
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
 }
 
-void call_send(struct call *c, CURLM *multi)
+void client_send(struct client *c, CURLM *multi)
 {
     assert(c->multi == NULL);
     if (curl_multi_add_handle(multi, c->easy) != CURLM_OK)
@@ -193,7 +194,7 @@ void call_send(struct call *c, CURLM *multi)
     c->multi = multi;
 }
 
-void call_abandon(struct call *c)
+void client_abandon(struct client *c)
 {
     if (c->multi == NULL)
         return;
@@ -201,9 +202,9 @@ void call_abandon(struct call *c)
     c->multi = NULL;
 }
 
-void call_finish(struct call *c, CURLcode result)
+void client_finish(struct client *c, CURLcode result)
 {
-    call_abandon(c); /* it has its answer, and is curl's no more */
+    client_abandon(c); /* it has its answer, and is curl's no more */
     c->result = result;
     c->http = 0;
     if (result == CURLE_OK)
@@ -212,54 +213,12 @@ void call_finish(struct call *c, CURLcode result)
                  json_parse(&c->doc, c->answer.data, c->answer.len, TOKENS_MAX);
 }
 
-bool call_succeeded(const struct call *c)
+bool client_succeeded(const struct client *c)
 {
     return c->http >= 200 && c->http < 300;
 }
 
-static const struct json_token *get_string(const struct json_doc *doc, uint32_t at, const char *key)
-{
-    const struct json_token *t = json_get(doc, at, key);
-    return t != NULL && t->type == JSON_STRING ? t : NULL;
-}
-
-/* 409 receipt-expired: The receipt is no longer valid: it ran out at 12:00 (--priority) */
-static void problem_put(const struct json_doc *doc, uint32_t at, long http, bool has_options,
-                        struct buf *out)
-{
-    static const char urn[] = "urn:triage:";
-    int64_t status;
-    if (json_i64(json_get(doc, at, "status"), &status))
-        http = (long)status;
-    buf_printf(out, "%ld", http);
-    const struct json_token *type = get_string(doc, at, "type");
-    if (type != NULL) {
-        size_t skip = 0;
-        if (type->len > strlen(urn) && memcmp(type->str, urn, strlen(urn)) == 0)
-            skip = strlen(urn);
-        buf_putc(out, ' ');
-        buf_put(out, type->str + skip, type->len - skip);
-    }
-    const struct json_token *field = get_string(doc, at, "field");
-    const char *option = field && has_options ? words_option(field->str, field->len) : NULL;
-    static const char *const parts[] = {"title", "detail"};
-    for (size_t i = 0; i < 2; i++) {
-        const struct json_token *text = get_string(doc, at, parts[i]);
-        if (text == NULL || text->len == 0)
-            continue;
-        buf_puts(out, ": ");
-        words_put(out, text->str, text->len, option);
-    }
-    if (field != NULL)
-        words_put_place(out, field->str, field->len, option);
-}
-
-void problem_print(const struct json_doc *doc, uint32_t at, long http, struct buf *out)
-{
-    problem_put(doc, at, http, false, out);
-}
-
-bool call_is(const struct call *c, const char *problem_name)
+bool client_is(const struct client *c, const char *problem_name)
 {
     char urn[80];
     snprintf(urn, sizeof(urn), "urn:triage:%s", problem_name);
@@ -267,7 +226,7 @@ bool call_is(const struct call *c, const char *problem_name)
 }
 
 /* curl's own words; for a socket in the file system the system's, as curl would name a port. */
-static const char *failure(const struct call *c)
+static const char *failure(const struct client *c)
 {
     long system_error = 0;
     curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &system_error);
@@ -277,7 +236,7 @@ static const char *failure(const struct call *c)
 }
 
 /* The way out, where an option of ours is it. */
-static const char *remedy(const struct call *c)
+static const char *remedy(const struct client *c)
 {
     long verified = 0;
     curl_easy_getinfo(c->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
@@ -290,7 +249,7 @@ static const char *remedy(const struct call *c)
     return "";
 }
 
-int call_complain(const struct call *c)
+int client_complain(const struct client *c)
 {
     if (c->http == 0) {
         cli_complain("%s does not answer: %s%s", c->server, failure(c), remedy(c));
@@ -298,7 +257,7 @@ int call_complain(const struct call *c)
     }
     struct buf text = {0};
     if (c->is_json)
-        problem_put(&c->doc, 0, c->http, c->has_options, &text);
+        words_put_problem(&text, &c->doc, 0, c->http, c->has_options, c->priority_word);
     else
         buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
                    c->server);
@@ -307,14 +266,14 @@ int call_complain(const struct call *c)
     return CLI_REFUSED;
 }
 
-void call_try(struct call *c, const char *method, const char *type)
+void client_try(struct client *c, const char *method, const char *type)
 {
-    call_arm(c, method, type);
-    call_finish(c, curl_easy_perform(c->easy));
+    client_arm(c, method, type);
+    client_finish(c, curl_easy_perform(c->easy));
 }
 
-int call_run(struct call *c, const char *method, const char *type)
+int client_run(struct client *c, const char *method, const char *type)
 {
-    call_try(c, method, type);
-    return call_succeeded(c) ? CLI_DONE : call_complain(c);
+    client_try(c, method, type);
+    return client_succeeded(c) ? CLI_DONE : client_complain(c);
 }

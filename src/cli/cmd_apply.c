@@ -3,13 +3,14 @@
  *
  * apply asks the server what each configuration would come to (a dry run of the PUT), shows what
  * differs from what is there, and only then changes anything. */
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/config_diff.h"
-#include "cli/out.h"
-#include "cli/payload.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,8 +38,8 @@ struct apply {
     struct buf text;
     struct wish *wishes;
     size_t count;
-    struct call now, next; /* the configuration as it is, and as it would be */
-    struct buf report;     /* with --json: the members of its array */
+    struct client now, next; /* the configuration as it is, and as it would be */
+    struct buf report;       /* with --json: the members of its array */
     size_t changed;
 };
 
@@ -72,7 +73,7 @@ static int wish_add(struct apply *a, uint32_t object)
 
 static int apply_read(struct apply *a)
 {
-    if (!payload_read(strcmp(a->path, "-") == 0 ? NULL : a->path, &a->text))
+    if (!file_read(strcmp(a->path, "-") == 0 ? NULL : a->path, &a->text))
         return refuse_file(a, strerror(errno));
     if (!json_parse(&a->file, a->text.data, a->text.len, FILE_TOKENS_MAX))
         return refuse_file(a, a->file.error);
@@ -100,11 +101,11 @@ static void body_put(struct buf *out, const struct wish *w, bool drops)
     buf_puts(out, drops ? ",\"drop_levels\":true}" : "}");
 }
 
-static int complain_of(const struct wish *w, const struct call *c)
+static int complain_of(const struct wish *w, const struct client *c)
 {
     if (c->http > 0)
         cli_complain("%s is refused:", w->name);
-    return call_complain(c);
+    return client_complain(c);
 }
 
 static void show(struct apply *a, const struct wish *w, const struct config_diff *d)
@@ -112,7 +113,7 @@ static void show(struct apply *a, const struct wish *w, const struct config_diff
     const char *what = w->is_new ? "new" : w->differs ? "changes" : "unchanged";
     if (!a->cli->json) {
         printf("%s: %s\n", w->name, what);
-        out_text(stdout, d->lines.data, d->lines.len);
+        text_write(stdout, d->lines.data, d->lines.len);
         return;
     }
     buf_puts(&a->report, a->report.len ? ",{\"name\":" : "{\"name\":");
@@ -136,19 +137,19 @@ static bool agree(const struct apply *a, const struct wish *w, const char *dropp
 
 static int look_at(struct apply *a, struct wish *w)
 {
-    struct call *now = &a->now, *next = &a->next;
-    call_begin(now, a->cli);
-    call_path(now, "/v1/queues/%s", w->name);
-    call_try(now, "GET", NULL);
-    w->is_new = call_is(now, "queue-not-found");
-    if (!call_succeeded(now) && !w->is_new)
+    struct client *now = &a->now, *next = &a->next;
+    client_begin(now, a->cli);
+    client_path(now, "/v1/queues/%s", w->name);
+    client_try(now, "GET", NULL);
+    w->is_new = client_is(now, "queue-not-found");
+    if (!client_succeeded(now) && !w->is_new)
         return complain_of(w, now);
-    call_begin(next, a->cli);
-    call_path(next, "/v1/queues/%s", w->name);
-    call_query(next, "dry_run", "true");
+    client_begin(next, a->cli);
+    client_path(next, "/v1/queues/%s", w->name);
+    client_query(next, "dry_run", "true");
     body_put(&next->body, w, !w->consents);
-    call_try(next, "PUT", TYPE_JSON);
-    if (!call_succeeded(next))
+    client_try(next, "PUT", TYPE_JSON);
+    if (!client_succeeded(next))
         return complain_of(w, next);
     struct config_diff d;
     config_diff_make(&d, w->is_new ? NULL : &now->doc, &next->doc);
@@ -165,12 +166,12 @@ static int look_at(struct apply *a, struct wish *w)
 /* A level that somebody added since is not dropped with those that were shown. */
 static int change(struct apply *a, const struct wish *w)
 {
-    struct call *c = &a->next;
-    call_begin(c, a->cli);
-    call_path(c, "/v1/queues/%s", w->name);
+    struct client *c = &a->next;
+    client_begin(c, a->cli);
+    client_path(c, "/v1/queues/%s", w->name);
     body_put(&c->body, w, w->drops && !w->consents);
-    call_try(c, "PUT", TYPE_JSON);
-    return call_succeeded(c) ? CLI_DONE : complain_of(w, c);
+    client_try(c, "PUT", TYPE_JSON);
+    return client_succeeded(c) ? CLI_DONE : complain_of(w, c);
 }
 
 static int apply_run(struct apply *a)
@@ -247,16 +248,16 @@ int queue_apply(int argc, char **argv, const struct cli *cli)
         return status;
     a.path = ops.items[0];
     json_init(&a.file);
-    call_init(&a.now);
-    call_init(&a.next);
+    client_init(&a.now);
+    client_init(&a.next);
     status = apply_run(&a);
     if (a.count > 0)
         apply_report(&a, status);
     for (size_t i = 0; i < a.count; i++)
         free(a.wishes[i].name);
     free(a.wishes);
-    call_fini(&a.now);
-    call_fini(&a.next);
+    client_fini(&a.now);
+    client_fini(&a.next);
     json_fini(&a.file);
     buf_fini(&a.text);
     buf_fini(&a.report);
@@ -296,35 +297,35 @@ static void dump_queue(struct buf *out, const struct json_doc *doc)
 
 struct dump {
     const struct cli *cli;
-    struct call list, one;
+    struct client list, one;
     struct buf out;
     struct buf after; /* the name that the next page begins behind, terminated; empty: the first */
 };
 
 static int dump_page(struct dump *d, const char *prefix, bool *more)
 {
-    struct call *c = &d->list;
-    call_begin(c, d->cli);
-    call_path(c, "/v1/queues");
-    call_query(c, "limit", "1000");
+    struct client *c = &d->list;
+    client_begin(c, d->cli);
+    client_path(c, "/v1/queues");
+    client_query(c, "limit", "1000");
     if (prefix)
-        call_query(c, "prefix", prefix);
+        client_query(c, "prefix", prefix);
     if (d->after.len > 0)
-        call_query(c, "after", d->after.data);
-    int status = call_run(c, "GET", NULL);
+        client_query(c, "after", d->after.data);
+    int status = client_run(c, "GET", NULL);
     uint32_t array = status == CLI_DONE ? json_array(&c->doc, 0, "queues") : 0;
     for (uint32_t i = array ? json_first(&c->doc, array) : 0; i && status == CLI_DONE;
          i = json_next(&c->doc, array, i)) {
         const struct json_token *name = json_get(&c->doc, i, "name");
         buf_clear(&d->after);
         buf_put(&d->after, name->str, name->len);
-        call_begin(&d->one, d->cli);
-        call_path(&d->one, "/v1/queues/%s", buf_cstr(&d->after));
-        call_try(&d->one, "GET", NULL);
-        if (call_is(&d->one, "queue-not-found")) /* deleted just now */
+        client_begin(&d->one, d->cli);
+        client_path(&d->one, "/v1/queues/%s", buf_cstr(&d->after));
+        client_try(&d->one, "GET", NULL);
+        if (client_is(&d->one, "queue-not-found")) /* deleted just now */
             continue;
-        if (!call_succeeded(&d->one))
-            return call_complain(&d->one);
+        if (!client_succeeded(&d->one))
+            return client_complain(&d->one);
         buf_puts(&d->out, d->out.len > 0 ? ",\n" : "");
         dump_queue(&d->out, &d->one.doc);
     }
@@ -356,15 +357,15 @@ int queue_dump(int argc, char **argv, const struct cli *cli)
         return status;
     struct dump d = {.cli = cli};
     bool more = true;
-    call_init(&d.list);
-    call_init(&d.one);
+    client_init(&d.list);
+    client_init(&d.one);
     for (status = CLI_DONE; status == CLI_DONE && more;)
         status = dump_page(&d, prefix, &more);
     if (status == CLI_DONE)
         printf("{\n  \"queues\": [%s%s\n  ]\n}\n", d.out.len ? "\n" : "",
                d.out.len ? buf_cstr(&d.out) : "");
-    call_fini(&d.list);
-    call_fini(&d.one);
+    client_fini(&d.list);
+    client_fini(&d.one);
     buf_fini(&d.out);
     buf_fini(&d.after);
     return status;

@@ -1,9 +1,10 @@
 /* backup: the server copies its data directory while it serves; here is shown how far it is. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/out.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/progress.h"
 
 #include <unistd.h>
 
@@ -11,60 +12,60 @@
 #define SECONDS_AT_ALL (7L * 24 * 3600) /* the server is silent until it is done */
 #define PATH           "/v1/admin/backup"
 
-static bool number_of(const struct call *c, const char *name, int64_t *out)
+static bool number_of(const struct client *c, const char *name, int64_t *out)
 {
     return c->is_json && json_i64(json_get(&c->doc, 0, name), out);
 }
 
-static void show_progress(struct call *look, const struct cli *cli, struct progress *p)
+static void show_progress(struct client *look, const struct cli *cli, struct progress *p)
 {
     int64_t bytes;
-    call_begin(look, cli);
-    call_path(look, PATH);
-    call_try(look, "GET", NULL);
+    client_begin(look, cli);
+    client_path(look, PATH);
+    client_try(look, "GET", NULL);
     if (!number_of(look, "bytes", &bytes) || !number_of(look, "bytes_total", &p->bytes_total))
         return;
     progress_update(p, bytes, 0);
 }
 
 /* Waits for the call that is under way. */
-static void await(struct call *c, CURLM *multi, const struct cli *cli, struct progress *p)
+static void await(struct client *c, CURLM *multi, const struct cli *cli, struct progress *p)
 {
-    struct call look;
+    struct client look;
     int running = 1, left;
-    call_init(&look);
+    client_init(&look);
     for (curl_multi_perform(multi, &running); running > 0; curl_multi_perform(multi, &running)) {
         curl_multi_poll(multi, NULL, 0, LOOK_MS, NULL);
         if (p->shown)
             show_progress(&look, cli, p);
     }
     CURLMsg *message = curl_multi_info_read(multi, &left);
-    call_finish(c, message ? message->data.result : CURLE_RECV_ERROR);
-    call_fini(&look);
+    client_finish(c, message ? message->data.result : CURLE_RECV_ERROR);
+    client_fini(&look);
 }
 
 static int backup_run(const struct cli *cli, const char *directory)
 {
-    struct call c;
+    struct client c;
     struct progress p;
     CURLM *multi = curl_multi_init();
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, PATH);
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, PATH);
     c.wait_seconds = SECONDS_AT_ALL;
     buf_putc(&c.body, '{');
     member_put_text(&c.body, "directory", directory);
     buf_putc(&c.body, '}');
     progress_init(&p, true, 0);
     p.hide_messages = true;
-    call_arm(&c, "POST", TYPE_JSON);
-    call_send(&c, multi);
+    client_arm(&c, "POST", TYPE_JSON);
+    client_send(&c, multi);
     await(&c, multi, cli, &p);
     progress_wipe(&p);
-    int status = call_succeeded(&c) ? CLI_DONE : call_complain(&c);
+    int status = client_succeeded(&c) ? CLI_DONE : client_complain(&c);
     if (status == CLI_DONE)
         out_answer(&c, cli);
-    call_fini(&c);
+    client_fini(&c);
     curl_multi_cleanup(multi);
     return status;
 }

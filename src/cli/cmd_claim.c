@@ -1,8 +1,12 @@
 /* claim: take messages by hand, or in a script that reads lines. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
+#include "term/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,7 +37,7 @@ static void claim_body(const struct claim_options *o, struct buf *json)
 static void put_field(struct buf *line, const struct json_token *t)
 {
     if (t != NULL && t->type == JSON_STRING)
-        out_escape(line, t->str, t->len, true);
+        text_escape(line, t->str, t->len, true);
     else
         buf_put(line, t ? t->raw : "-", t ? t->raw_len : 1);
     buf_putc(line, '\t');
@@ -53,7 +57,7 @@ static void put_payload(struct buf *line, const struct json_doc *doc, uint32_t m
     if (raw)
         buf_put(line, payload.data, payload.len);
     else
-        out_escape(line, payload.data, payload.len, true);
+        text_escape(line, payload.data, payload.len, true);
     buf_fini(&payload);
 }
 
@@ -63,7 +67,7 @@ static void print_message(const struct json_doc *doc, uint32_t message, bool raw
     put_field(&line, json_get(doc, message, "message_id"));
     struct buf level = {0};
     out_level(&level, json_get(doc, message, "priority"), json_get(doc, message, "level"));
-    out_escape(&line, level.data, level.len, true);
+    text_escape(&line, level.data, level.len, true);
     buf_fini(&level);
     buf_putc(&line, '\t');
     put_field(&line, json_get(doc, message, "attempt"));
@@ -91,7 +95,7 @@ static void put_receipts(struct buf *json, const struct json_doc *doc, uint32_t 
     buf_puts(json, "]}");
 }
 
-static int ack_results(const struct call *c)
+static int ack_results(const struct client *c)
 {
     int status = CLI_DONE;
     uint32_t at = json_array(&c->doc, 0, "results");
@@ -100,7 +104,7 @@ static int ack_results(const struct call *c)
         if (error == NULL || error->type != JSON_OBJECT)
             continue;
         struct buf text = {0};
-        problem_print(&c->doc, json_index(&c->doc, error), c->http, &text);
+        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false, NULL);
         cli_complain("%s", buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;
@@ -116,31 +120,31 @@ static int ack_all(const struct cli *cli, const char *queue, const struct json_d
         cli_complain("nothing acked, the output cannot be written: %s", strerror(errno));
         return CLI_REFUSED;
     }
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s/messages/ack", queue);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, "/v1/queues/%s/messages/ack", queue);
     put_receipts(&c.body, doc, messages);
-    int status = call_run(&c, "POST", TYPE_JSON);
+    int status = client_run(&c, "POST", TYPE_JSON);
     if (status == CLI_DONE && c.is_json)
         status = ack_results(&c);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
 static int claim(const struct claim_options *o, const char *queue, const struct cli *cli)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/messages/claim", queue);
+    client_path(&c, "/v1/queues/%s/messages/claim", queue);
     claim_body(o, &c.body);
     c.wait_seconds = o->wait_ms == ARG_UNSET ? 0 : (long)(o->wait_ms / 1000);
-    int status = call_run(&c, "POST", TYPE_JSON);
+    int status = client_run(&c, "POST", TYPE_JSON);
     uint32_t at = status == CLI_DONE && c.is_json ? json_array(&c.doc, 0, "messages") : 0;
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     if (at) {
         bool raw = o->raw && !isatty(STDOUT_FILENO);
         for (uint32_t i = json_first(&c.doc, at); i && !cli->json; i = json_next(&c.doc, at, i))
@@ -152,7 +156,7 @@ static int claim(const struct claim_options *o, const char *queue, const struct 
             status = ack_all(cli, queue, &c.doc, at);
         }
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

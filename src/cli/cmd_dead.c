@@ -1,10 +1,11 @@
 /* The verbs of dead: look at the dead letters of a queue, bring them back, drop them. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/list.h"
-#include "cli/message.h"
 #include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/show.h"
+#include "term/args.h"
+#include "term/member.h"
 
 static int dead_list(int argc, char **argv, const struct cli *cli)
 {
@@ -48,7 +49,7 @@ static int dead_show(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    return message_show(cli, "/v1/queues/%s/dead/%s", &ops, payload);
+    return show_message(cli, "/v1/queues/%s/dead/%s", &ops, payload);
 }
 
 static void put_number(struct buf *json, const char *name, int64_t value)
@@ -95,11 +96,11 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/dead/redrive", ops.items[0]);
+    client_path(&c, "/v1/queues/%s/dead/redrive", ops.items[0]);
     buf_putc(&c.body, '{');
     put_ids(&c.body, &ops);
     put_number(&c.body, "max", max);
@@ -107,10 +108,10 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
     if (priority)
         member_put_priority(&c.body, "priority", priority);
     buf_putc(&c.body, '}');
-    status = call_run(&c, "POST", TYPE_JSON);
+    status = client_run(&c, "POST", TYPE_JSON);
     if (status == CLI_DONE)
         out_answer(&c, cli);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
@@ -140,17 +141,17 @@ static int dead_purge(int argc, char **argv, const struct cli *cli)
         yes, all ? "Drop all dead letters of %s?" : "Drop these dead letters of %s?", ops.items[0]);
     if (status != CLI_DONE)
         return status;
-    struct call c;
-    call_init(&c);
+    struct client c;
+    client_init(&c);
     status = CLI_DONE;
     for (int i = all ? 0 : 1; status == CLI_DONE && i < ops.count; i++) {
-        call_begin(&c, cli);
-        call_path(&c, "/v1/queues/%s/dead/%s", ops.items[0], all ? "purge" : ops.items[i]);
-        status = call_run(&c, all ? "POST" : "DELETE", NULL);
+        client_begin(&c, cli);
+        client_path(&c, "/v1/queues/%s/dead/%s", ops.items[0], all ? "purge" : ops.items[i]);
+        status = client_run(&c, all ? "POST" : "DELETE", NULL);
         if (status == CLI_DONE)
             out_answer(&c, cli);
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

@@ -1,32 +1,36 @@
 /* dead edit: a dead letter goes back with another payload. */
-#include "cli/args.h"
+#include "base/file.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/editor.h"
 #include "cli/out.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 /* How the payload was given, which the new one keeps. */
-enum kind { KIND_TEXT, KIND_JSON, KIND_BYTES };
+enum edit_kind { KIND_TEXT, KIND_JSON, KIND_BYTES };
 
 struct edit {
     const struct cli *cli;
     char **target; /* QUEUE and ID */
     const char *file, *priority;
-    enum kind kind;
+    enum edit_kind kind;
     struct buf before, after;
     char path[EDITOR_PATH_MAX]; /* what was edited by hand; empty: nothing was */
 };
 
 static int fetch(struct edit *e)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, e->cli);
-    call_path(&c, "/v1/queues/%s/dead/%s", e->target[0], e->target[1]);
-    int status = call_run(&c, "GET", NULL);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, e->cli);
+    client_path(&c, "/v1/queues/%s/dead/%s", e->target[0], e->target[1]);
+    int status = client_run(&c, "GET", NULL);
     if (status == CLI_DONE && c.is_json) {
         const struct json_token *payload = json_get(&c.doc, 0, "payload");
         e->kind = payload == NULL                ? KIND_BYTES
@@ -34,7 +38,7 @@ static int fetch(struct edit *e)
                                                  : KIND_JSON;
         payload_get(&c.doc, 0, &e->before);
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
@@ -42,7 +46,7 @@ static bool change(struct edit *e)
 {
     static const char *const suffixes[] = {".txt", ".json", ".bin"};
     if (e->file != NULL) {
-        bool read = payload_read(strcmp(e->file, "-") == 0 ? NULL : e->file, &e->after);
+        bool read = file_read(strcmp(e->file, "-") == 0 ? NULL : e->file, &e->after);
         if (!read)
             cli_complain("%s: %s", e->file, strerror(errno));
         return read;
@@ -71,17 +75,17 @@ static bool put_body(struct buf *json, const struct edit *e)
 
 static int send_back(struct edit *e)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, e->cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, e->cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/dead/%s/redrive", e->target[0], e->target[1]);
-    int status = put_body(&c.body, e) ? call_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
+    client_path(&c, "/v1/queues/%s/dead/%s/redrive", e->target[0], e->target[1]);
+    int status = put_body(&c.body, e) ? client_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && e->cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE)
         out_member(&c, "message_id");
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

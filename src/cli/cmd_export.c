@@ -1,10 +1,11 @@
 /* export: a whole queue as NDJSON, its configuration and every message in it. */
-#include "cli/args.h"
 #include "cli/client.h"
-#include "cli/out.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
+#include "cli/commands.h"
 #include "cli/transfer.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/progress.h"
+#include "term/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +18,7 @@ struct export
     const char *queue;
     bool dead;
     FILE *to;
-    struct call call;
+    struct client call;
     struct buf lines; /* on their way out */
     struct buf after; /* cursor of the next page, terminated; empty at the end */
     struct progress progress;
@@ -28,7 +29,7 @@ static int export_write(struct export *ex)
 {
     ex->bytes += (int64_t)ex->lines.len;
     progress_update(&ex->progress, ex->bytes, ex->messages);
-    bool ok = out_text(ex->to, ex->lines.data, ex->lines.len);
+    bool ok = text_write(ex->to, ex->lines.data, ex->lines.len);
     buf_clear(&ex->lines);
     if (ok)
         return CLI_DONE;
@@ -39,10 +40,10 @@ static int export_write(struct export *ex)
 static int export_head(struct export *ex)
 {
     static const char *const without[] = {"name", NULL};
-    struct call *c = &ex->call;
-    call_begin(c, ex->cli);
-    call_path(c, "/v1/queues/%s", ex->queue);
-    int status = call_run(c, "GET", NULL);
+    struct client *c = &ex->call;
+    client_begin(c, ex->cli);
+    client_path(c, "/v1/queues/%s", ex->queue);
+    int status = client_run(c, "GET", NULL);
     if (status != CLI_DONE)
         return status;
     buf_putc(&ex->lines, '{');
@@ -56,12 +57,12 @@ static int export_head(struct export *ex)
 /* A schedule that the list has and that is gone by now is left out. */
 static int export_schedule(struct export *ex, const char *name)
 {
-    struct call *c = &ex->call;
-    call_begin(c, ex->cli);
-    call_path(c, "/v1/queues/%s/schedules/%s", ex->queue, name);
-    call_try(c, "GET", NULL);
-    if (!call_succeeded(c))
-        return call_is(c, "schedule-not-found") ? CLI_DONE : call_complain(c);
+    struct client *c = &ex->call;
+    client_begin(c, ex->cli);
+    client_path(c, "/v1/queues/%s/schedules/%s", ex->queue, name);
+    client_try(c, "GET", NULL);
+    if (!client_succeeded(c))
+        return client_is(c, "schedule-not-found") ? CLI_DONE : client_complain(c);
     buf_putc(&ex->lines, '{');
     member_put_text(&ex->lines, TRANSFER_SCHEDULE, name);
     member_put(&ex->lines, TRANSFER_DEFINITION);
@@ -72,12 +73,12 @@ static int export_schedule(struct export *ex, const char *name)
 
 static int export_schedules(struct export *ex)
 {
-    struct call *c = &ex->call;
+    struct client *c = &ex->call;
     struct buf names = {0}; /* each with a NUL behind it */
-    call_begin(c, ex->cli);
-    call_path(c, "/v1/queues/%s/schedules", ex->queue);
-    call_query(c, "limit", "1000"); /* no queue has more */
-    int status = call_run(c, "GET", NULL);
+    client_begin(c, ex->cli);
+    client_path(c, "/v1/queues/%s/schedules", ex->queue);
+    client_query(c, "limit", "1000"); /* no queue has more */
+    int status = client_run(c, "GET", NULL);
     uint32_t array = status == CLI_DONE && c->is_json ? json_array(&c->doc, 0, "schedules") : 0;
     for (uint32_t i = array ? json_first(&c->doc, array) : 0; i; i = json_next(&c->doc, array, i)) {
         const struct json_token *name = json_get(&c->doc, i, "name");
@@ -98,15 +99,15 @@ static int export_foot(struct export *ex)
 
 static int export_page(struct export *ex)
 {
-    struct call *c = &ex->call;
-    call_begin(c, ex->cli);
-    call_path(c, "/v1/queues/%s/export", ex->queue);
-    call_query(c, "limit", "1000");
+    struct client *c = &ex->call;
+    client_begin(c, ex->cli);
+    client_path(c, "/v1/queues/%s/export", ex->queue);
+    client_query(c, "limit", "1000");
     if (ex->dead)
-        call_query(c, "state", "dead");
+        client_query(c, "state", "dead");
     if (ex->after.len > 0)
-        call_query(c, "after", ex->after.data);
-    int status = call_run(c, "GET", NULL);
+        client_query(c, "after", ex->after.data);
+    int status = client_run(c, "GET", NULL);
     if (status != CLI_DONE)
         return status;
     for (size_t i = 0; i < c->answer.len; i++)
@@ -121,7 +122,7 @@ static int export_page(struct export *ex)
 static int export_run(const struct cli *cli, const char *queue, bool dead, FILE *to)
 {
     struct export ex = {.cli = cli, .queue = queue, .dead = dead, .to = to};
-    call_init(&ex.call);
+    client_init(&ex.call);
     progress_init(&ex.progress, !isatty(fileno(to)), 0);
     int status = dead ? CLI_DONE : export_head(&ex);
     if (status == CLI_DONE && !dead)
@@ -134,7 +135,7 @@ static int export_run(const struct cli *cli, const char *queue, bool dead, FILE 
     if (status == CLI_DONE && !dead)
         status = export_foot(&ex);
     progress_wipe(&ex.progress);
-    call_fini(&ex.call);
+    client_fini(&ex.call);
     buf_fini(&ex.lines);
     buf_fini(&ex.after);
     return status;

@@ -7,13 +7,14 @@
  */
 #include "base/limits.h"
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/import_levels.h"
-#include "cli/payload.h"
-#include "cli/progress.h"
 #include "cli/transfer.h"
 #include "core/message.h"
+#include "term/args.h"
+#include "term/progress.h"
+#include "term/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,37 +29,37 @@
 #define ENQUEUED_HERE   UINT64_MAX /* not from an export: after those that are, in order of lines */
 
 /* Where a message stands in the file. */
-struct line {
+struct import_line {
     uint64_t seq; /* its order of arrival where it was, or ENQUEUED_HERE */
     int64_t offset;
     int64_t number; /* from 1 on */
 };
 
-struct import {
+struct import_run {
     const struct cli *cli;
     const char *queue;
     bool configure; /* asked for, or the queue was made here */
     FILE *file;
-    struct call call;
+    struct client call;
     struct json_doc doc;
     char *text; /* the line in hand; getline's */
     size_t text_cap;
     struct buf configuration; /* empty: the file has none */
     int64_t exported;         /* how many the file says it has; -1: it does not */
-    struct line *lines;
+    struct import_line *lines;
     size_t line_count, line_cap;
     struct buf schedules;   /* lines of the file, each with a line break */
     int64_t exported_lines; /* of those, that an export wrote */
     struct import_levels levels;
     /* The batch. */
     struct buf batch;
-    struct line sent[ENQUEUE_BATCH_MAX];
+    struct import_line sent[ENQUEUE_BATCH_MAX];
     size_t batch_count;
     int64_t bytes, stored, known, deduplicated, failed;
     struct progress progress;
 };
 
-static void import_fail(struct import *im, int64_t line, const char *why)
+static void import_fail(struct import_run *im, int64_t line, const char *why)
 {
     im->failed++;
     progress_wipe(&im->progress);
@@ -75,16 +76,16 @@ static bool is_blank(const char *line, size_t len)
 
 /* Looking */
 
-static void line_add(struct import *im, uint64_t seq, int64_t offset, int64_t number)
+static void line_add(struct import_run *im, uint64_t seq, int64_t offset, int64_t number)
 {
     if (im->line_count == im->line_cap) {
         im->line_cap = im->line_cap ? im->line_cap * 2 : 1024;
         im->lines = mem_realloc(im->lines, im->line_cap * sizeof(im->lines[0]));
     }
-    im->lines[im->line_count++] = (struct line){seq, offset, number};
+    im->lines[im->line_count++] = (struct import_line){seq, offset, number};
 }
 
-static bool is_head(struct import *im, int64_t number)
+static bool is_head(struct import_run *im, int64_t number)
 {
     const struct json_token *t = json_get(&im->doc, 0, TRANSFER_CONFIGURATION);
     if (number != 1 || t == NULL || t->type != JSON_OBJECT)
@@ -93,13 +94,13 @@ static bool is_head(struct import *im, int64_t number)
     return true;
 }
 
-static bool is_foot(struct import *im)
+static bool is_foot(struct import_run *im)
 {
     const struct json_token *t = json_get(&im->doc, 0, TRANSFER_EXPORTED);
     return t != NULL && im->doc.tokens[0].count == 1 && json_i64(t, &im->exported);
 }
 
-static bool is_schedule(struct import *im, size_t len)
+static bool is_schedule(struct import_run *im, size_t len)
 {
     const struct json_token *t = json_get(&im->doc, 0, TRANSFER_DEFINITION);
     if (t == NULL || t->type != JSON_OBJECT || json_get(&im->doc, 0, TRANSFER_SCHEDULE) == NULL)
@@ -110,7 +111,7 @@ static bool is_schedule(struct import *im, size_t len)
 }
 
 /* A line with a message id comes from an export; any other is for the server to judge. */
-static void look_at(struct import *im, size_t len, int64_t offset, int64_t number)
+static void look_at(struct import_run *im, size_t len, int64_t offset, int64_t number)
 {
     if (is_blank(im->text, len))
         return;
@@ -136,20 +137,20 @@ static void look_at(struct import *im, size_t len, int64_t offset, int64_t numbe
 
 static int by_arrival(const void *a, const void *b)
 {
-    const struct line *x = a, *y = b;
+    const struct import_line *x = a, *y = b;
     if (x->seq != y->seq)
         return x->seq < y->seq ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
 /* The next line without its end; -1 at the end of the file. */
-static ssize_t next_line(struct import *im)
+static ssize_t next_line(struct import_run *im)
 {
     ssize_t len = getline(&im->text, &im->text_cap, im->file);
     return len > 0 && im->text[len - 1] == '\n' ? len - 1 : len;
 }
 
-static int import_look(struct import *im)
+static int import_look(struct import_run *im)
 {
     int64_t number = 0, offset = ftello(im->file);
     for (ssize_t len; (len = next_line(im)) >= 0; offset = ftello(im->file))
@@ -173,13 +174,13 @@ static int import_look(struct import *im)
 /* The configuration */
 
 /* Parsed into im->doc; false when the file has none. */
-static bool configuration_read(struct import *im)
+static bool configuration_read(struct import_run *im)
 {
     return im->configuration.len > 0 &&
            json_parse(&im->doc, im->configuration.data, im->configuration.len, 4096);
 }
 
-static bool same_configuration(struct import *im)
+static bool same_configuration(struct import_run *im)
 {
     static const char *const without[] = {"name", "paused", NULL};
     struct buf here = {0}, there = {0};
@@ -193,39 +194,47 @@ static bool same_configuration(struct import *im)
 
 /* Levels that the queue has and the file has not go when no message stands in them: producers may
  * have begun to fill it. */
-static int configuration_put(struct import *im)
+static int configuration_put(struct import_run *im, bool there)
 {
-    struct call *c = &im->call;
+    struct client *c = &im->call;
+    struct buf was = {0}; /* the configuration that the queue had */
     bool any = im->doc.tokens[0].count > 0;
-    call_begin(c, im->cli);
-    call_path(c, "/v1/queues/%s", im->queue);
+    if (there)
+        buf_put(&was, c->answer.data, c->answer.len);
+    client_begin(c, im->cli);
+    client_path(c, "/v1/queues/%s", im->queue);
     buf_puts(&c->body, any ? "{\"drop_levels\":\"empty\"," : "{\"drop_levels\":\"empty\"}");
     if (any)
         buf_put(&c->body, im->configuration.data + 1, im->configuration.len - 1);
-    int status = call_run(c, "PUT", TYPE_JSON);
+    int status = client_run(c, "PUT", TYPE_JSON);
     if (status == CLI_DONE)
         import_levels_tell_stayed(im->queue, &im->doc, &c->doc);
+    if (status == CLI_DONE && there)
+        import_levels_tell_numbers(im->queue, was.data, was.len, &c->doc);
+    buf_fini(&was);
     return status;
 }
 
 /* A queue that is missing is made as it was; one that is there stays as it is, unless asked. Then
  * each level of the file has its level in the queue, or nothing is stored. */
-static int import_configure(struct import *im)
+static int import_configure(struct import_run *im)
 {
-    struct call *c = &im->call;
+    struct client *c = &im->call;
     bool has = configuration_read(im);
     int status = CLI_DONE;
     if (!has && im->exported_lines == 0 && im->schedules.len == 0)
         return import_levels_settle(&im->levels, im->queue, NULL, NULL);
-    call_begin(c, im->cli);
-    call_path(c, "/v1/queues/%s", im->queue);
-    call_try(c, "GET", NULL);
-    bool there = call_succeeded(c);
-    if (!there && (!call_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
-        return call_complain(c);
+    client_begin(c, im->cli);
+    client_path(c, "/v1/queues/%s", im->queue);
+    client_try(c, "GET", NULL);
+    bool there = client_succeeded(c);
+    if (client_is(c, "forbidden") && im->exported_lines > 0)
+        return CLI_REFUSED; /* import_run() says which role it takes, which is more than to look */
+    if (!there && (!client_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
+        return client_complain(c);
     im->configure |= !there;
     if (has && (!there || (im->configure && !same_configuration(im))))
-        status = configuration_put(im);
+        status = configuration_put(im, there);
     else if (has && !same_configuration(im))
         cli_complain("queue %s is there with another configuration, which it keeps; --configure "
                      "gives it that of the file",
@@ -243,7 +252,7 @@ static bool is_true(const struct json_doc *doc, uint32_t at, const char *name)
     return t != NULL && t->type == JSON_BOOL && t->boolean;
 }
 
-static void import_result(struct import *im, const struct json_doc *doc, uint32_t result,
+static void import_result(struct import_run *im, const struct json_doc *doc, uint32_t result,
                           int64_t line)
 {
     const struct json_token *error = json_get(doc, result, "error");
@@ -255,12 +264,12 @@ static void import_result(struct import *im, const struct json_doc *doc, uint32_
         return;
     }
     struct buf text = {0};
-    problem_print(doc, json_index(doc, error), im->call.http, &text);
+    words_put_problem(&text, doc, json_index(doc, error), im->call.http, false, NULL);
     import_fail(im, line, buf_cstr(&text));
     buf_fini(&text);
 }
 
-static void tell_stopped(const struct import *im)
+static void tell_stopped(const struct import_run *im)
 {
     if (im->sent[0].seq == ENQUEUED_HERE)
         cli_complain("stopped: lines %" PRId64 " to %" PRId64 " may not be stored",
@@ -270,20 +279,20 @@ static void tell_stopped(const struct import *im)
                      "known by its id");
 }
 
-static int import_send(struct import *im)
+static int import_send(struct import_run *im)
 {
-    struct call *c = &im->call;
+    struct client *c = &im->call;
     if (im->batch_count == 0)
         return CLI_DONE;
-    call_begin(c, im->cli);
-    call_path(c,
-              im->sent[0].seq == ENQUEUED_HERE ? "/v1/queues/%s/messages/batch"
-                                               : "/v1/queues/%s/messages/import",
-              im->queue);
+    client_begin(c, im->cli);
+    client_path(c,
+                im->sent[0].seq == ENQUEUED_HERE ? "/v1/queues/%s/messages/batch"
+                                                 : "/v1/queues/%s/messages/import",
+                im->queue);
     if (im->sent[0].seq != ENQUEUED_HERE)
         import_levels_query(&im->levels, c);
     buf_put(&c->body, im->batch.data, im->batch.len);
-    int status = call_run(c, "POST", TYPE_NDJSON);
+    int status = client_run(c, "POST", TYPE_NDJSON);
     if (status != CLI_DONE) {
         tell_stopped(im);
         return status;
@@ -301,14 +310,14 @@ static int import_send(struct import *im)
     return CLI_DONE;
 }
 
-static bool batch_full(const struct import *im, const struct line *next)
+static bool batch_full(const struct import_run *im, const struct import_line *next)
 {
     bool here = next->seq == ENQUEUED_HERE;
     return im->batch_count == ENQUEUE_BATCH_MAX || im->batch.len > BATCH_BYTES_MAX ||
            (im->batch_count > 0 && here != (im->sent[0].seq == ENQUEUED_HERE));
 }
 
-static int import_line(struct import *im, const struct line *line)
+static int import_line(struct import_run *im, const struct import_line *line)
 {
     int status = batch_full(im, line) ? import_send(im) : CLI_DONE;
     if (status != CLI_DONE)
@@ -328,9 +337,9 @@ static int import_line(struct import *im, const struct line *line)
 }
 
 /* Schedules come last: what they put is behind what was there. */
-static int import_schedule(struct import *im, const char *line, size_t len)
+static int import_schedule(struct import_run *im, const char *line, size_t len)
 {
-    struct call *c = &im->call;
+    struct client *c = &im->call;
     struct buf name = {0};
     const struct json_token *t = NULL, *definition = NULL;
     if (json_parse(&im->doc, line, len, LINE_TOKENS_MAX)) {
@@ -340,17 +349,17 @@ static int import_schedule(struct import *im, const char *line, size_t len)
     if (t == NULL || definition == NULL)
         return CLI_DONE;
     buf_put(&name, t->str, t->len);
-    call_begin(c, im->cli);
-    call_path(c, "/v1/queues/%s/schedules/%s", im->queue, buf_cstr(&name));
+    client_begin(c, im->cli);
+    client_path(c, "/v1/queues/%s/schedules/%s", im->queue, buf_cstr(&name));
     buf_put(&c->body, definition->raw, definition->raw_len);
-    int status = call_run(c, "PUT", TYPE_JSON);
+    int status = client_run(c, "PUT", TYPE_JSON);
     buf_fini(&name);
     return status;
 }
 
 /* Those of a queue that was there are somebody's, and so is that it has none: they stay so, unless
  * asked. */
-static int import_schedules(struct import *im)
+static int import_schedules(struct import_run *im)
 {
     int status = CLI_DONE;
     int64_t left = 0;
@@ -371,7 +380,7 @@ static int import_schedules(struct import *im)
     return status;
 }
 
-static int import_file(struct import *im)
+static int import_file(struct import_run *im)
 {
     int status = import_look(im);
     if (status == CLI_DONE)
@@ -384,7 +393,7 @@ static int import_file(struct import *im)
     return status == CLI_DONE ? import_schedules(im) : status;
 }
 
-static void import_report(const struct import *im)
+static void import_report(const struct import_run *im)
 {
     if (im->cli->json) {
         printf("{\"stored\":%" PRId64 ",\"known\":%" PRId64 ",\"deduplicated\":%" PRId64
@@ -405,23 +414,24 @@ static void import_report(const struct import *im)
 static int import_run(const struct cli *cli, const char *queue, bool configure,
                       struct arg_list maps, FILE *file)
 {
-    struct import *im = mem_zalloc(sizeof(*im));
+    struct import_run *im = mem_zalloc(sizeof(*im));
     im->levels.maps = maps;
     im->cli = cli;
     im->queue = queue;
     im->configure = configure;
     im->file = file;
     im->exported = -1;
-    call_init(&im->call);
+    client_init(&im->call);
     json_init(&im->doc);
     int status = import_file(im);
     progress_wipe(&im->progress);
-    if (status == CLI_REFUSED && call_is(&im->call, "forbidden") && im->exported_lines > 0)
+    if (status == CLI_REFUSED && client_is(&im->call, "forbidden") && im->exported_lines > 0)
         cli_complain("what an export wrote is imported with the role admin");
-    import_report(im);
+    if (status != CLI_USAGE || im->bytes > 0) /* else nothing was sent, and the mistake is told */
+        import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
-    call_fini(&im->call);
+    client_fini(&im->call);
     json_fini(&im->doc);
     buf_fini(&im->configuration);
     buf_fini(&im->batch);

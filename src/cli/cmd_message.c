@@ -1,11 +1,13 @@
 /* The commands about one message without its receipt: enqueue, show, cancel. */
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/compose.h"
-#include "cli/message.h"
 #include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/show.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <stdlib.h>
 
@@ -32,23 +34,23 @@ static bool enqueue_body(const struct enqueue_options *o, const char *operand, s
 static int enqueue(const struct enqueue_options *o, const struct operands *ops,
                    const struct cli *cli)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/messages", ops->items[0]);
+    client_path(&c, "/v1/queues/%s/messages", ops->items[0]);
     int status = CLI_USAGE;
     if (enqueue_body(o, ops->count > 1 ? ops->items[1] : NULL, &c.body))
-        status = call_run(&c, "POST", TYPE_JSON);
+        status = client_run(&c, "POST", TYPE_JSON);
     if (status == CLI_DONE && cli->json) {
-        out_document(&c.answer);
+        text_document(&c.answer);
     } else if (status == CLI_DONE) {
         const struct json_token *twice = json_get(&c.doc, 0, "deduplicated");
         out_member(&c, "message_id");
         if (twice != NULL && twice->boolean)
             cli_complain("the key was known: this is the first message with it");
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
@@ -110,7 +112,7 @@ int cmd_show(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    return message_show(cli, "/v1/queues/%s/messages/%s", &ops, payload);
+    return show_message(cli, "/v1/queues/%s/messages/%s", &ops, payload);
 }
 
 int cmd_cancel(int argc, char **argv, const struct cli *cli)

@@ -1,9 +1,10 @@
 /* The commands about the order of messages: escalate, position. */
-#include "cli/args.h"
 #include "cli/client.h"
-#include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/commands.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static const char *actor_of(const struct escalate_options *o)
     return o->actor ? o->actor : user && user[0] ? user : NULL;
 }
 
-static void print_counts(const struct call *c)
+static void print_counts(const struct client *c)
 {
     int64_t matched = 0, changed = 0;
     const struct json_token *m = json_get(&c->doc, 0, "matched");
@@ -55,14 +56,15 @@ static int escalate(const struct escalate_options *o, const struct operands *ops
                     const struct cli *cli)
 {
     bool many = has_filter(o);
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/messages/", ops->items[0]);
+    c.priority_word = "PRIORITY";
+    client_path(&c, "/v1/queues/%s/messages/", ops->items[0]);
     if (!many)
-        call_path(&c, "%s/", ops->items[1]);
-    call_path(&c, "priority");
+        client_path(&c, "%s/", ops->items[1]);
+    client_path(&c, "priority");
     buf_putc(&c.body, '{');
     member_put_priority(&c.body, "priority", ops->items[ops->count - 1]);
     if (actor_of(o))
@@ -75,12 +77,12 @@ static int escalate(const struct escalate_options *o, const struct operands *ops
         buf_puts(&c.body, "true");
     }
     buf_putc(&c.body, '}');
-    int status = fine ? call_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
+    int status = fine ? client_run(&c, "POST", TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE && many)
         print_counts(&c);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

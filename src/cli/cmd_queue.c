@@ -2,12 +2,13 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/suggest.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/list.h"
-#include "cli/out.h"
 #include "cli/setting.h"
 #include "cli/simple.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,20 +108,20 @@ static int queue_delete(int argc, char **argv, const struct cli *cli)
 }
 
 /* After a refusal of level.NAME.FIELD: the level of the queue that was probably meant. */
-static void suggest_level(const struct call *refused, const struct cli *cli, const char *queue)
+static void suggest_level(const struct client *refused, const struct cli *cli, const char *queue)
 {
     static const char start[] = "/levels/";
     const struct json_token *field = json_get(&refused->doc, 0, "field");
     size_t skip = strlen(start);
-    struct call c;
+    struct client c;
     struct suggestion s;
     if (!field || field->len <= skip || memcmp(field->str, start, skip) != 0)
         return;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s", queue);
-    call_try(&c, "GET", NULL);
-    const struct json_token *levels = call_succeeded(&c) ? json_get(&c.doc, 0, "levels") : NULL;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, "/v1/queues/%s", queue);
+    client_try(&c, "GET", NULL);
+    const struct json_token *levels = client_succeeded(&c) ? json_get(&c.doc, 0, "levels") : NULL;
     uint32_t array = levels ? (uint32_t)(levels - c.doc.tokens) : 0;
     suggest_begin(&s, field->str + skip, field->len - skip);
     char names[LEVEL_COUNT_MAX][LEVEL_NAME_MAX + 1] = {0};
@@ -133,7 +134,7 @@ static void suggest_level(const struct call *refused, const struct cli *cli, con
     }
     if (s.best)
         cli_complain("did you mean the level %s?", s.best);
-    call_fini(&c);
+    client_fini(&c);
 }
 
 static int queue_set(int argc, char **argv, const struct cli *cli)
@@ -162,38 +163,38 @@ static int queue_set(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s", ops.items[0]);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, "/v1/queues/%s", ops.items[0]);
     const char *method = setting_body(file, &ops, &c.body);
-    status = method ? call_run(&c, method, TYPE_JSON) : CLI_USAGE;
+    status = method ? client_run(&c, method, TYPE_JSON) : CLI_USAGE;
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     else if (status == CLI_DONE)
         printf("%s %s\n", c.http == 201 ? "created" : "changed", ops.items[0]);
-    else if (method && call_is(&c, "unknown-priority"))
+    else if (method && client_is(&c, "unknown-priority"))
         suggest_level(&c, cli, ops.items[0]);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 
 /* ARGS_GO when there is no such queue. */
 static int check_absent(const struct cli *cli, const char *queue)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, "/v1/queues/%s", queue);
-    call_try(&c, "GET", NULL);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, "/v1/queues/%s", queue);
+    client_try(&c, "GET", NULL);
     int status = ARGS_GO;
-    if (call_succeeded(&c)) {
+    if (client_succeeded(&c)) {
         cli_complain("%s exists already; `triage queue set` changes it", queue);
         status = CLI_REFUSED;
-    } else if (!call_is(&c, "queue-not-found")) {
-        status = call_complain(&c);
+    } else if (!client_is(&c, "queue-not-found")) {
+        status = client_complain(&c);
     }
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

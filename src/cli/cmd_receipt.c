@@ -1,9 +1,12 @@
 /* The commands of whoever holds a receipt: ack, nack, release, extend; for one message or many. */
 #include "base/clock.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/out.h"
-#include "cli/payload.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
+#include "term/words.h"
 
 #include <stdio.h>
 
@@ -23,31 +26,31 @@ static void put_fields(struct buf *json, const struct settling *s)
     buf_putc(json, '}');
 }
 
-static void warn_of_urgent(const struct call *c)
+static void warn_of_urgent(const struct client *c)
 {
     const struct json_token *urgent = c->is_json ? json_get(&c->doc, 0, "urgent_waiting") : NULL;
     if (urgent != NULL && urgent->boolean)
         cli_complain("more urgent messages are ready and nobody is waiting for them");
 }
 
-static int settle_one(struct call *c, const struct settling *s, char **pair)
+static int settle_one(struct client *c, const struct settling *s, char **pair)
 {
     if (strcmp(s->verb, "ack") == 0) {
-        call_path(c, "/%s", pair[0]);
-        call_header(c, "X-Receipt-Handle", pair[1]);
-        return call_run(c, "DELETE", NULL);
+        client_path(c, "/%s", pair[0]);
+        client_header(c, "X-Receipt-Handle", pair[1]);
+        return client_run(c, "DELETE", NULL);
     }
-    call_path(c, "/%s/", pair[0]);
-    call_path(c, s->verb);
+    client_path(c, "/%s/", pair[0]);
+    client_path(c, s->verb);
     buf_putc(&c->body, '{');
     member_put_text(&c->body, "receipt_handle", pair[1]);
     put_fields(&c->body, s);
-    return call_run(c, "POST", TYPE_JSON);
+    return client_run(c, "POST", TYPE_JSON);
 }
 
 /* One line for each: its id, and what became of it; none with --json. A refusal of one is said and
  * stops no other. */
-static int print_many(const struct call *c, const struct settling *s, char **pairs, bool json)
+static int print_many(const struct client *c, const struct settling *s, char **pairs, bool json)
 {
     int status = CLI_DONE, n = 0;
     uint32_t at = c->is_json ? json_array(&c->doc, 0, "results") : 0;
@@ -60,7 +63,7 @@ static int print_many(const struct call *c, const struct settling *s, char **pai
             continue;
         }
         struct buf text = {0};
-        problem_print(&c->doc, json_index(&c->doc, error), c->http, &text);
+        words_put_problem(&text, &c->doc, json_index(&c->doc, error), c->http, false, NULL);
         cli_complain("%s: %s", pairs[2 * n], buf_cstr(&text));
         buf_fini(&text);
         status = CLI_REFUSED;
@@ -68,10 +71,10 @@ static int print_many(const struct call *c, const struct settling *s, char **pai
     return status;
 }
 
-static int settle_many(struct call *c, const struct settling *s, char **pairs, int count)
+static int settle_many(struct client *c, const struct settling *s, char **pairs, int count)
 {
-    call_path(c, "/");
-    call_path(c, s->verb);
+    client_path(c, "/");
+    client_path(c, s->verb);
     buf_puts(&c->body, "{\"receipts\":");
     for (int i = 0; i < count; i++) {
         buf_puts(&c->body, i == 0 ? "[{" : ",{");
@@ -81,29 +84,29 @@ static int settle_many(struct call *c, const struct settling *s, char **pairs, i
     }
     buf_putc(&c->body, ']');
     put_fields(&c->body, s);
-    return call_run(c, "POST", TYPE_JSON);
+    return client_run(c, "POST", TYPE_JSON);
 }
 
 /* `pairs` are those operands between the queue and the end of `count`. Frees the fields. */
 static int settle(struct settling *s, const struct cli *cli, const char *queue, char **pairs,
                   int count)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, "/v1/queues/%s/messages", queue);
+    client_path(&c, "/v1/queues/%s/messages", queue);
     bool many = count > 1;
     int status = many ? settle_many(&c, s, pairs, count) : settle_one(&c, s, pairs);
     if (status == CLI_DONE && cli->json)
-        out_document(&c.answer);
+        text_document(&c.answer);
     if (status == CLI_DONE && many)
         status = print_many(&c, s, pairs, cli->json);
     else if (status == CLI_DONE && !cli->json && s->shown)
         out_member(&c, s->shown);
     if (!cli->json)
         warn_of_urgent(&c);
-    call_fini(&c);
+    client_fini(&c);
     buf_fini(&s->fields);
     return status;
 }

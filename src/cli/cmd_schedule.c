@@ -2,15 +2,16 @@
 #include "base/clock.h"
 #include "base/cron.h"
 #include "base/zoneinfo.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "cli/commands.h"
 #include "cli/compose.h"
 #include "cli/list.h"
-#include "cli/message.h"
-#include "cli/out.h"
-#include "cli/payload.h"
+#include "cli/show.h"
 #include "cli/simple.h"
 #include "cli/transfer.h"
+#include "term/args.h"
+#include "term/member.h"
+#include "term/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,10 +56,10 @@ static void print_next(const struct json_doc *doc)
         printf("  due %.*s\n", (int)doc->tokens[i].len, doc->tokens[i].str);
 }
 
-static int put_done(struct call *c, const struct cli *cli, const char *name, int status)
+static int put_done(struct client *c, const struct cli *cli, const char *name, int status)
 {
     if (status == CLI_DONE && cli->json) {
-        out_document(&c->answer);
+        text_document(&c->answer);
     } else if (status == CLI_DONE) {
         printf("%s %s\n", c->http == 201 ? "created" : "changed", name);
         print_next(&c->doc);
@@ -68,15 +69,15 @@ static int put_done(struct call *c, const struct cli *cli, const char *name, int
 
 static int set(const struct set_options *o, const struct operands *ops, const struct cli *cli)
 {
-    struct call c;
+    struct client c;
     int status = CLI_USAGE;
-    call_init(&c);
-    call_begin(&c, cli);
+    client_init(&c);
+    client_begin(&c, cli);
     c.has_options = true;
-    call_path(&c, SCHEDULE_PATH, ops->items[0], ops->items[1]);
+    client_path(&c, SCHEDULE_PATH, ops->items[0], ops->items[1]);
     if (set_body(o, ops->count > 2 ? ops->items[2] : NULL, &c.body))
-        status = put_done(&c, cli, ops->items[1], call_run(&c, "PUT", TYPE_JSON));
-    call_fini(&c);
+        status = put_done(&c, cli, ops->items[1], client_run(&c, "PUT", TYPE_JSON));
+    client_fini(&c);
     return status;
 }
 
@@ -140,8 +141,8 @@ static int schedule_list(int argc, char **argv, const struct cli *cli)
                                   1,
                                   1};
     static const char *const columns[] = {
-        "name",        "cron",  "every_seconds", "time_zone", "next_due_at",
-        "last_due_at", "count", "paused",        "waits_for", NULL};
+        "name",        "level", "cron",   "every_seconds", "time_zone", "next_due_at",
+        "last_due_at", "count", "paused", "waits_for",     NULL};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
@@ -169,7 +170,7 @@ static int schedule_show(int argc, char **argv, const struct cli *cli)
     int status = args_parse(&spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    return message_show(cli, SCHEDULE_PATH, &ops, payload);
+    return show_message(cli, SCHEDULE_PATH, &ops, payload);
 }
 
 static int schedule_delete(int argc, char **argv, const struct cli *cli)
@@ -188,25 +189,25 @@ static int set_paused(const struct arg_spec *spec, int argc, char **argv, const 
                       bool paused)
 {
     struct operands ops;
-    struct call c;
+    struct client c;
     struct buf body = {0};
     int status = args_parse(spec, argc, argv, &ops);
     if (status != ARGS_GO)
         return status;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, SCHEDULE_PATH, ops.items[0], ops.items[1]);
-    status = call_run(&c, "GET", NULL);
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, SCHEDULE_PATH, ops.items[0], ops.items[1]);
+    status = client_run(&c, "GET", NULL);
     if (status == CLI_DONE) {
         transfer_schedule(&body, &c.doc, false);
         body.len--; /* its brace */
         buf_puts(&body, paused ? ",\"paused\":true}" : ",\"paused\":false}");
-        call_begin(&c, cli);
-        call_path(&c, SCHEDULE_PATH, ops.items[0], ops.items[1]);
+        client_begin(&c, cli);
+        client_path(&c, SCHEDULE_PATH, ops.items[0], ops.items[1]);
         buf_put(&c.body, body.data, body.len);
-        status = put_done(&c, cli, ops.items[1], call_run(&c, "PUT", TYPE_JSON));
+        status = put_done(&c, cli, ops.items[1], client_run(&c, "PUT", TYPE_JSON));
     }
-    call_fini(&c);
+    client_fini(&c);
     buf_fini(&body);
     return status;
 }

@@ -1,8 +1,9 @@
-/* work: a command for every message, settled by its exit status. The loop is in worker.c. */
+/* work: a command for every message, settled by its exit status. The loop is in runner.c. */
 #include "base/clock.h"
 #include "base/limits.h"
-#include "cli/args.h"
-#include "cli/worker.h"
+#include "cli/commands.h"
+#include "cli/runner.h"
+#include "term/args.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static bool command_exists(const char *name)
     return false;
 }
 
-static int check(const struct arg_spec *spec, struct worker_options *o, bool once,
+static int check(const struct arg_spec *spec, struct runner_options *o, bool once,
                  const char *timeout, const struct operands *ops)
 {
     if (ops->after_dashes < 1 || ops->count <= ops->after_dashes)
@@ -70,7 +71,7 @@ static int check(const struct arg_spec *spec, struct worker_options *o, bool onc
 
 int cmd_work(int argc, char **argv, const struct cli *cli)
 {
-    struct worker_options o = {.jobs = 1,
+    struct runner_options o = {.jobs = 1,
                                .wait_ms = WAIT_MS_DEFAULT,
                                .visibility_ms = ARG_UNSET,
                                .messages_max = ARG_UNSET,
@@ -81,10 +82,13 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         {"jobs", 'j', ARG_INT, &o.jobs, "N", "run up to N commands at a time (1)"},
         {"visibility", 0, ARG_DURATION, &o.visibility_ms, "30s", "lease; extended while it runs"},
         {"wait", 0, ARG_DURATION, &o.wait_ms, "20s", "how long one claim waits for a message"},
-        {"min-priority", 0, ARG_TEXT, &o.min_priority, "P", "this level and more urgent ones"},
+        {"min-priority", 0, ARG_TEXT, &o.min_priority, "P",
+         "this level and more urgent ones; of several queues one that all of them have: a number "
+         "is to mean the level of the same name everywhere"},
         {"in-order", 0, ARG_FLAG, &o.listed, NULL,
          "of several queues the first that has something, not the most urgent message"},
-        {"once", 0, ARG_FLAG, &once, NULL, "one message, then stop"},
+        {"once", 0, ARG_FLAG, &once, NULL,
+         "one message, then stop; waits for it, with --drain to stop when nothing is ready"},
         {"max-messages", 0, ARG_INT, &o.messages_max, "N", "N messages, then stop"},
         {"drain", 0, ARG_FLAG, &o.drain, NULL,
          "stop when nothing is ready and no command runs; what waits for its retry is left"},
@@ -126,5 +130,5 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         cli_complain("%s: no such command", o.argv[0]);
         return CLI_USAGE;
     }
-    return worker_run(&o, cli);
+    return runner_run(&o, cli);
 }

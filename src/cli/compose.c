@@ -1,7 +1,9 @@
 #include "cli/compose.h"
 
-#include "cli/cli.h"
+#include "base/file.h"
 #include "cli/payload.h"
+#include "term/cli.h"
+#include "term/member.h"
 
 #include <errno.h>
 
@@ -9,7 +11,7 @@ static bool payload_take(const struct compose *c, const char *operand, struct bu
 {
     if (operand != NULL && strcmp(operand, "-") != 0) {
         buf_puts(out, operand);
-    } else if (!payload_read(c->file, out)) {
+    } else if (!file_read(c->file, out)) {
         cli_complain("%s: %s", c->file ? c->file : "standard input", strerror(errno));
         return false;
     }

@@ -3,7 +3,7 @@
 #define TRIAGE_CLI_COMPOSE_H
 
 #include "base/buf.h"
-#include "cli/args.h"
+#include "term/args.h"
 
 #include <stdbool.h>
 

@@ -1,14 +1,11 @@
 #include "cli/config_diff.h"
+#include "cli/out.h"
 
-static void add(struct config_diff *d, const char *path, const struct json_token *from,
-                const struct json_token *to)
+/* The same for programs. */
+static void add_change(struct config_diff *d, const char *path, const struct json_token *from,
+                       const struct json_token *to)
 {
     d->count++;
-    buf_printf(&d->lines, "  %s: ", path);
-    if (from)
-        buf_printf(&d->lines, "%.*s -> ", (int)from->raw_len, from->raw);
-    buf_put(&d->lines, to->raw, to->raw_len);
-    buf_putc(&d->lines, '\n');
     buf_puts(&d->changes, d->changes.len ? ",{\"field\":" : "{\"field\":");
     json_put_cstr(&d->changes, path);
     buf_lit(&d->changes, ",\"from\":");
@@ -19,6 +16,17 @@ static void add(struct config_diff *d, const char *path, const struct json_token
     buf_lit(&d->changes, ",\"to\":");
     buf_put(&d->changes, to->raw, to->raw_len);
     buf_putc(&d->changes, '}');
+}
+
+static void add(struct config_diff *d, const char *path, const struct json_token *from,
+                const struct json_token *to)
+{
+    buf_printf(&d->lines, "  %s: ", path);
+    if (from)
+        buf_printf(&d->lines, "%.*s -> ", (int)from->raw_len, from->raw);
+    buf_put(&d->lines, to->raw, to->raw_len);
+    buf_putc(&d->lines, '\n');
+    add_change(d, path, from, to);
 }
 
 static bool same(const struct json_token *a, const struct json_token *b)
@@ -38,6 +46,12 @@ static const struct json_token *counterpart(const struct json_doc *doc, uint32_t
     return NULL;
 }
 
+/* Which is compared by name: see compare_default(). */
+static bool is_default_level(const struct json_token *t)
+{
+    return json_key_is(t, "default_priority");
+}
+
 /* Members of two objects; nested ones as dotted names. */
 static void compare(struct config_diff *d, const char *prefix, const struct json_doc *now,
                     uint32_t was, const struct json_doc *next, uint32_t object)
@@ -50,7 +64,7 @@ static void compare(struct config_diff *d, const char *prefix, const struct json
         if (to->type == JSON_OBJECT && (!from || from->type == JSON_OBJECT))
             compare(d, buf_cstr(&path), from ? now : NULL, from ? json_index(now, from) : 0, next,
                     i);
-        else if (to->type != JSON_ARRAY && (!from || !same(from, to)))
+        else if (to->type != JSON_ARRAY && !is_default_level(to) && (!from || !same(from, to)))
             add(d, buf_cstr(&path), from, to);
         buf_fini(&path);
     }
@@ -93,6 +107,49 @@ static void compare_level(struct config_diff *d, const struct json_doc *now,
     else
         add(d, buf_cstr(&path), NULL, &next->tokens[level]);
     buf_fini(&path);
+}
+
+/* The level that is the default, by its number or its name; 0: none. */
+static uint32_t default_level(const struct json_doc *doc)
+{
+    const struct json_token *t = doc ? json_get(doc, 0, "default_priority") : NULL;
+    uint32_t levels = levels_of(doc);
+    for (uint32_t i = t && levels ? json_first(doc, levels) : 0; i; i = json_next(doc, levels, i)) {
+        const struct json_token *number = json_get(doc, i, "number"),
+                                *name = json_get(doc, i, "name");
+        if (name && (same(t, name) || (number && same(t, number))))
+            return i;
+    }
+    return 0;
+}
+
+static void put_level(struct buf *out, const struct json_doc *doc, uint32_t level)
+{
+    out_level(out, json_get(doc, level, "number"), json_get(doc, level, "name"));
+}
+
+/* A number may be that of another level on the other side. */
+static void compare_default(struct config_diff *d, const struct json_doc *now,
+                            const struct json_doc *next)
+{
+    uint32_t was = default_level(now), is = default_level(next);
+    const struct json_token *to = json_get(next, 0, "default_priority");
+    const struct json_token *from = now ? json_get(now, 0, "default_priority") : NULL;
+    if (!to || (was && is && same(json_get(now, was, "name"), json_get(next, is, "name"))))
+        return;
+    if (!is || (from && !was)) {
+        if (!from || !same(from, to))
+            add(d, "default_priority", from, to);
+        return;
+    }
+    buf_puts(&d->lines, "  default_priority: ");
+    if (from) {
+        put_level(&d->lines, now, was);
+        buf_puts(&d->lines, " -> ");
+    }
+    put_level(&d->lines, next, is);
+    buf_putc(&d->lines, '\n');
+    add_change(d, "default_priority", from, to);
 }
 
 static void note_dropped(struct config_diff *d, const struct json_doc *now,
@@ -160,6 +217,7 @@ void config_diff_make(struct config_diff *d, const struct json_doc *now,
     note_dropped(d, now, next);
     for (uint32_t i = levels ? json_first(next, levels) : 0; i; i = json_next(next, levels, i))
         compare_level(d, now, next, i);
+    compare_default(d, now, next);
     compare(d, "", now, 0, next, 0);
 }
 

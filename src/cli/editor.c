@@ -1,8 +1,7 @@
 #include "cli/editor.h"
 
 #include "base/file.h"
-#include "cli/cli.h"
-#include "cli/payload.h"
+#include "term/cli.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -76,7 +75,7 @@ bool editor_run(struct buf *text, const char *suffix, char path[EDITOR_PATH_MAX]
         unlink(path);
         return false;
     }
-    if (!payload_read(path, &edited)) {
+    if (!file_read(path, &edited)) {
         cli_complain("%s: %s", path, strerror(errno));
         buf_fini(&edited);
         return false;

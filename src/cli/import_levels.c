@@ -1,5 +1,7 @@
 #include "cli/import_levels.h"
 
+#include "term/cli.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -35,6 +37,25 @@ static bool level_find(const struct json_doc *config, const char *member, const 
     return false;
 }
 
+/* What a level of the file is called there: by its name, which the head of the file knows, however
+ * a line or the user calls it. A text that the head does not know is its own name. */
+static void file_name(const struct json_doc *from, const char *text, size_t len, bool is_number,
+                      char name[LEVEL_NAME_MAX + 1])
+{
+    char given[LEVEL_NAME_MAX + 1] = "";
+    if (len <= LEVEL_NAME_MAX)
+        memcpy(given, text, len);
+    if ((is_number || !level_find(from, "name", given, name)) &&
+        !level_find(from, "number", given, name))
+        memcpy(name, given, sizeof(given));
+}
+
+static void name_in_file(const struct import_level *level, const struct json_doc *from,
+                         char name[LEVEL_NAME_MAX + 1])
+{
+    file_name(from, level->name, strlen(level->name), level->is_number, name);
+}
+
 void import_levels_note(struct import_levels *l, const struct json_doc *line)
 {
     const struct json_token *t = json_get(line, 0, "level");
@@ -63,8 +84,10 @@ void import_levels_note(struct import_levels *l, const struct json_doc *line)
 
 /* What the user said of it: false when what was said makes no sense. */
 static bool mapped(const struct import_levels *l, struct import_level *level,
-                   const struct json_doc *to)
+                   const struct json_doc *from, const struct json_doc *to)
 {
+    char name[LEVEL_NAME_MAX + 1], meant[LEVEL_NAME_MAX + 1];
+    name_in_file(level, from, name);
     for (size_t i = 0; i < l->maps.count; i++) {
         const char *map = l->maps.items[i], *goal = strchr(map, '=');
         size_t len = goal ? (size_t)(goal - map) : 0;
@@ -72,7 +95,8 @@ static bool mapped(const struct import_levels *l, struct import_level *level,
             cli_complain("--map %s: expected LEVEL=LEVEL, such as LOW=3", map);
             return false;
         }
-        if (strlen(level->name) != len || memcmp(map, level->name, len) != 0)
+        file_name(from, map, len, false, meant);
+        if (strcmp(name, meant) != 0)
             continue;
         if (!level_find(to, "name", goal + 1, level->to) &&
             !level_find(to, "number", goal + 1, level->to)) {
@@ -146,21 +170,27 @@ static int refuse(const struct import_levels *l, const char *queue, const struct
 {
     struct buf missing = {0}, there = {0};
     const struct import_level *first = NULL;
+    char name[LEVEL_NAME_MAX + 1] = "", first_name[LEVEL_NAME_MAX + 1] = "";
     int64_t messages = 0;
     for (size_t i = 0; i < l->count; i++) {
         const struct import_level *level = &l->levels[i];
         if (level->to[0])
             continue;
-        first = first ? first : level;
         messages += level->messages;
-        buf_printf(&missing, "%s%s", missing.len ? ", " : "", level->name);
+        name_in_file(level, from, name);
+        buf_printf(&missing, "%s%s", missing.len ? ", " : "", name);
+        if (!first)
+            memcpy(first_name, name, sizeof(name));
+        first = first ? first : level;
     }
     put_names(&there, to, NULL);
     cli_complain("nothing was stored: %" PRId64 " message%s of the file %s of levels that queue %s "
                  "does not have by %s: %s. It has %s. Say where they go with --map %s=LEVEL%s",
                  messages, messages == 1 ? "" : "s", messages == 1 ? "is" : "are", queue,
-                 first->is_number ? "name, only a number is known" : "name", buf_cstr(&missing),
-                 buf_cstr(&there), first->name,
+                 first->is_number && strcmp(first->name, first_name) == 0
+                     ? "name, only a number is known"
+                     : "name",
+                 buf_cstr(&missing), buf_cstr(&there), first_name,
                  from ? ", or give the queue the levels of the file with --configure" : "");
     buf_fini(&missing);
     buf_fini(&there);
@@ -179,7 +209,7 @@ int import_levels_settle(struct import_levels *l, const char *queue, const struc
         return CLI_USAGE;
     for (size_t i = 0; i < l->count; i++) {
         struct import_level *level = &l->levels[i];
-        if (!mapped(l, level, to))
+        if (!mapped(l, level, from, to))
             return CLI_USAGE;
         find(level, from, to);
         all = all && level->to[0];
@@ -200,7 +230,38 @@ void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,
     buf_fini(&names);
 }
 
-void import_levels_query(const struct import_levels *l, struct call *c)
+/* Numbers that meant another level, as `0 is CRITICAL now`. */
+static void put_turned(struct buf *out, const struct json_doc *was, const struct json_doc *now)
+{
+    uint32_t levels = levels_of(now);
+    for (uint32_t i = levels ? json_first(now, levels) : 0; i; i = json_next(now, levels, i)) {
+        const struct json_token *number = json_get(now, i, "number");
+        char text[24] = "", before[LEVEL_NAME_MAX + 1], after[LEVEL_NAME_MAX + 1];
+        if (!number || number->type != JSON_NUMBER || number->len >= sizeof(text))
+            continue;
+        memcpy(text, number->str, number->len);
+        if (level_find(was, "number", text, before) && level_find(now, "number", text, after) &&
+            strcmp(before, after) != 0)
+            buf_printf(out, "%s%s is %s now and was %s", out->len ? ", " : "", text, after, before);
+    }
+}
+
+void import_levels_tell_numbers(const char *queue, const char *was, size_t len,
+                                const struct json_doc *now)
+{
+    struct json_doc doc;
+    struct buf turned = {0};
+    json_init(&doc);
+    if (json_parse(&doc, was, len, 4096))
+        put_turned(&turned, &doc, now);
+    if (turned.len > 0)
+        cli_complain("queue %s: numbers that producers send mean other levels: %s", queue,
+                     buf_cstr(&turned));
+    buf_fini(&turned);
+    json_fini(&doc);
+}
+
+void import_levels_query(const struct import_levels *l, struct client *c)
 {
     for (size_t i = 0; i < l->count; i++) {
         const struct import_level *level = &l->levels[i];
@@ -208,6 +269,6 @@ void import_levels_query(const struct import_levels *l, struct call *c)
         if (strcmp(level->name, level->to) == 0)
             continue;
         snprintf(name, sizeof(name), "map.%s", level->name);
-        call_query(c, name, level->to);
+        client_query(c, name, level->to);
     }
 }

@@ -7,8 +7,8 @@
 
 #include "base/json.h"
 #include "base/limits.h"
-#include "cli/args.h"
 #include "cli/client.h"
+#include "term/args.h"
 
 #define IMPORT_LEVELS_MAX 64 /* that one file may have */
 
@@ -40,7 +40,11 @@ int import_levels_settle(struct import_levels *l, const char *queue, const struc
 void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,
                                const struct json_doc *now);
 
+/* Tells which numbers mean other levels than by the configuration `was`, a JSON text. */
+void import_levels_tell_numbers(const char *queue, const char *was, size_t len,
+                                const struct json_doc *now);
+
 /* Those that are called otherwise in the queue, as parameters of the import. */
-void import_levels_query(const struct import_levels *l, struct call *c);
+void import_levels_query(const struct import_levels *l, struct client *c);
 
 #endif

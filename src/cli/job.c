@@ -1,8 +1,11 @@
 #include "cli/job.h"
 
 #include "base/mem.h"
-#include "cli/args.h"
 #include "cli/payload.h"
+#include "term/args.h"
+#include "term/cli.h"
+#include "term/member.h"
+#include "term/words.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -20,13 +23,13 @@ void job_init(struct job *job)
 {
     *job = (struct job){.state = JOB_FREE};
     child_init(&job->child);
-    call_init(&job->call);
+    client_init(&job->call);
 }
 
 void job_fini(struct job *job)
 {
     child_fini(&job->child);
-    call_fini(&job->call);
+    client_fini(&job->call);
     buf_fini(&job->reason);
     free(job->queue);
     free(job->id);
@@ -89,9 +92,18 @@ static void env_message(struct child_env *env, const char *queue, const struct c
         {"TRIAGE_ENQUEUED_AT", "enqueued_at"},
     };
     child_env_init(env);
-    child_env_set(env, "TRIAGE_SERVER", cli->server, strlen(cli->server));
-    if (cli->cacert)
-        child_env_set(env, "TRIAGE_CACERT", cli->cacert, strlen(cli->cacert));
+    const struct {
+        const char *name, *value;
+    } given[] = {
+        {"TRIAGE_SERVER", cli->server},
+        {"TRIAGE_CACERT", cli->cacert},
+        {"TRIAGE_CERT", cli->cert},
+        {"TRIAGE_KEY", cli->key},
+    };
+    for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++) {
+        if (given[i].value)
+            child_env_set(env, given[i].name, given[i].value, strlen(given[i].value));
+    }
     child_env_set(env, "TRIAGE_QUEUE", queue, strlen(queue));
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         env_token(env, facts[i].name, json_get(doc, message, facts[i].member));
@@ -118,7 +130,7 @@ static int64_t lease_of(const struct json_doc *doc, uint32_t message)
  * settling waiting for it. The server bears an extend that comes after the ack. */
 static void job_settle(struct job *job, enum job_request want)
 {
-    call_abandon(&job->call);
+    client_abandon(&job->call);
     job->sent = JOB_NOTHING;
     job->repeated = false;
     job->state = JOB_SETTLING;
@@ -127,7 +139,7 @@ static void job_settle(struct job *job, enum job_request want)
     job->backoff_ms = BACKOFF_MS_MIN;
 }
 
-bool job_begin(struct job *job, const struct worker_options *o, const struct cli *cli,
+bool job_begin(struct job *job, const struct runner_options *o, const struct cli *cli,
                const struct json_doc *doc, uint32_t message, int64_t now_ms)
 {
     struct child_env env;
@@ -174,7 +186,7 @@ void job_interrupt(struct job *job, int signal)
     child_signal(&job->child, signal);
 }
 
-static void job_ended(struct job *job, const struct worker_options *o, int wait_status)
+static void job_ended(struct job *job, const struct runner_options *o, int wait_status)
 {
     buf_clear(&job->reason);
     switch (job->ending) {
@@ -212,16 +224,16 @@ static void arm(struct job *job, const struct cli *cli, enum job_request request
 {
     static const char *const verbs[] = {
         [JOB_EXTEND] = "/extend", [JOB_ACK] = "", [JOB_NACK] = "/nack", [JOB_RELEASE] = "/release"};
-    struct call *c = &job->call;
-    call_begin(c, cli);
-    call_path(c, "/v1/queues/%s/messages/%s", job->queue, job->id);
-    call_path(c, verbs[request]);
+    struct client *c = &job->call;
+    client_begin(c, cli);
+    client_path(c, "/v1/queues/%s/messages/%s", job->queue, job->id);
+    client_path(c, verbs[request]);
     c->limit_ms = limit_of(job, request, now_ms);
     job->sent = request;
     job->sent_at_ms = now_ms;
     if (request == JOB_ACK) {
-        call_header(c, "X-Receipt-Handle", job->receipt);
-        call_arm(c, "DELETE", NULL);
+        client_header(c, "X-Receipt-Handle", job->receipt);
+        client_arm(c, "DELETE", NULL);
         return;
     }
     buf_putc(&c->body, '{');
@@ -231,10 +243,10 @@ static void arm(struct job *job, const struct cli *cli, enum job_request request
     if (request == JOB_NACK)
         member_put_text(&c->body, "reason", buf_cstr(&job->reason));
     buf_putc(&c->body, '}');
-    call_arm(c, "POST", TYPE_JSON);
+    client_arm(c, "POST", TYPE_JSON);
 }
 
-bool job_step(struct job *job, const struct worker_options *o, const struct cli *cli,
+bool job_step(struct job *job, const struct runner_options *o, const struct cli *cli,
               int64_t now_ms)
 {
     int wait_status;
@@ -282,7 +294,7 @@ int64_t job_due_ms(const struct job *job)
 }
 
 /* No answer, or one that says to come back. */
-static bool is_passing(const struct call *c)
+static bool is_passing(const struct client *c)
 {
     return c->http == 0 || c->http == 408 || c->http == 429 || c->http >= 500;
 }
@@ -291,7 +303,7 @@ static void complain_refused(const struct job *job, const char *what, const char
 {
     struct buf text = {0};
     if (job->call.is_json)
-        problem_print(&job->call.doc, 0, job->call.http, &text);
+        words_put_problem(&text, &job->call.doc, 0, job->call.http, false, NULL);
     else
         buf_printf(&text, "%ld", job->call.http);
     cli_complain("%s: %s (%s); %s", job->id, what, buf_cstr(&text), then);
@@ -300,8 +312,8 @@ static void complain_refused(const struct job *job, const char *what, const char
 
 static void extend_answered(struct job *job, int64_t now_ms)
 {
-    const struct call *c = &job->call;
-    if (call_succeeded(c)) {
+    const struct client *c = &job->call;
+    if (client_succeeded(c)) {
         job->lease_ends_ms = job->sent_at_ms + job->lease_ms;
         job->extend_at_ms = job->sent_at_ms + job->lease_ms / 3;
         return;
@@ -331,7 +343,7 @@ static bool was_settled(const struct job *job)
 
 static void settle_answered(struct job *job, bool patient, int64_t now_ms)
 {
-    const struct call *c = &job->call;
+    const struct client *c = &job->call;
     static const char *const failures[] = {
         [JOB_ACK] = "not acked", [JOB_NACK] = "not nacked", [JOB_RELEASE] = "not released"};
     bool passing = is_passing(c);
@@ -344,9 +356,9 @@ static void settle_answered(struct job *job, bool patient, int64_t now_ms)
     if (passing && c->http == 0)
         cli_complain("%s: %s, the server is away; it will be delivered again", job->id,
                      failures[job->want]);
-    else if (!call_succeeded(c) && !was_settled(job))
+    else if (!client_succeeded(c) && !was_settled(job))
         complain_refused(job, failures[job->want], "it may be delivered again");
-    else if (job->want == JOB_NACK && call_succeeded(c))
+    else if (job->want == JOB_NACK && client_succeeded(c))
         report_nack(job);
     job_free(job);
 }

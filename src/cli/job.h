@@ -1,5 +1,5 @@
-/* A place of the worker: one message, the command that runs for it, its lease,
- * and the request that is under way about it. The worker drives it with the
+/* A place of the runner: one message, the command that runs for it, its lease,
+ * and the request that is under way about it. The runner drives it with the
  * time; the job decides what to send next. Only job.c changes these fields.
  *
  *   FREE --job_begin--> RUNNING --command ends--> SETTLING --answered--> FREE */
@@ -8,7 +8,7 @@
 
 #include "cli/child.h"
 #include "cli/client.h"
-#include "cli/worker.h"
+#include "cli/runner.h"
 
 #define JOB_NEVER INT64_MAX
 
@@ -19,7 +19,7 @@ enum job_ending { JOB_BY_ITSELF, JOB_TIMED_OUT, JOB_INTERRUPTED, JOB_LEASE_LOST 
 
 enum job_request { JOB_NOTHING, JOB_EXTEND, JOB_ACK, JOB_NACK, JOB_RELEASE };
 
-/* What became of an answered request, for the worker to know the server's health. */
+/* What became of an answered request, for the runner to know the server's health. */
 enum job_answer { JOB_ANSWERED, JOB_UNANSWERED };
 
 struct job {
@@ -37,7 +37,7 @@ struct job {
     int64_t extend_at_ms, timeout_at_ms, kill_at_ms, retry_at_ms;
 
     /* Requests. */
-    struct call call;
+    struct client call;
     enum job_request sent; /* under way */
     enum job_request want; /* how to settle */
     int64_t sent_at_ms;
@@ -50,15 +50,15 @@ void job_fini(struct job *job);
 
 /* Starts the command for a message of a claim's answer. False when the command cannot be started:
  * the message is then on its way back. */
-bool job_begin(struct job *job, const struct worker_options *o, const struct cli *cli,
+bool job_begin(struct job *job, const struct runner_options *o, const struct cli *cli,
                const struct json_doc *doc, uint32_t message, int64_t now_ms);
 
 /* Pumps, reaps, and acts on what is due. True when job->call has been armed and is to be sent. */
-bool job_step(struct job *job, const struct worker_options *o, const struct cli *cli,
+bool job_step(struct job *job, const struct runner_options *o, const struct cli *cli,
               int64_t now_ms);
 
-/* The request under way has ended; call_finish() was called. `patient` is false when the user wants
- * out and nothing is to be tried twice. */
+/* The request under way has ended; client_finish() was called. `patient` is false when the user
+ * wants out and nothing is to be tried twice. */
 enum job_answer job_answered(struct job *job, bool patient, int64_t now_ms);
 
 void job_interrupt(struct job *job, int signal); /* the second and third Ctrl-C */

@@ -1,9 +1,10 @@
 #include "cli/list.h"
 
 #include "base/limits.h"
-#include "cli/args.h"
 #include "cli/client.h"
 #include "cli/out.h"
+#include "term/args.h"
+#include "term/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,20 +18,20 @@ static uint32_t find_array(const struct json_doc *doc)
     return 0;
 }
 
-static void request_page(struct call *c, const struct list_options *o, int64_t left,
+static void request_page(struct client *c, const struct list_options *o, int64_t left,
                          const struct buf *after)
 {
     char limit[24];
     snprintf(limit, sizeof(limit), "%" PRId64, left < LIST_MAX ? left : (int64_t)LIST_MAX);
-    call_query(c, "limit", limit);
+    client_query(c, "limit", limit);
     if (o->prefix)
-        call_query(c, "prefix", o->prefix);
+        client_query(c, "prefix", o->prefix);
     if (after->len > 0)
-        call_query(c, "after", after->data);
+        client_query(c, "after", after->data);
 }
 
 /* The cursor of the next page, terminated; empty when this was the last one. */
-static void next_page(const struct call *c, struct buf *after)
+static void next_page(const struct client *c, struct buf *after)
 {
     const struct json_token *next = json_get(&c->doc, 0, "next");
     buf_clear(after);
@@ -46,23 +47,24 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
 {
     int64_t left = o->limit == ARG_UNSET ? INT64_MAX : o->limit;
     struct buf after = {0};
-    struct call c;
+    struct client c;
     int status;
-    call_init(&c);
+    client_init(&c);
     if (o->after)
         buf_puts(&after, o->after);
     buf_cstr(&after);
     do {
-        call_begin(&c, cli);
-        call_path(&c, path, queue);
+        client_begin(&c, cli);
+        c.has_options = true;
+        client_path(&c, path, queue);
         request_page(&c, o, left, &after);
-        status = call_run(&c, "GET", NULL);
+        status = client_run(&c, "GET", NULL);
         if (status != CLI_DONE || !c.is_json)
             break;
         uint32_t array = find_array(&c.doc);
         uint32_t rows = array ? c.doc.tokens[array].count : 0;
         if (cli->json)
-            out_document(&c.answer);
+            text_document(&c.answer);
         else if (array)
             out_list(&c.doc, array, columns);
         next_page(&c, &after);
@@ -70,7 +72,7 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
         if (rows == 0)
             break;
     } while (after.len > 0 && left > 0);
-    call_fini(&c);
+    client_fini(&c);
     buf_fini(&after);
     return status;
 }

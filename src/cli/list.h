@@ -3,7 +3,7 @@
 #ifndef TRIAGE_CLI_LIST_H
 #define TRIAGE_CLI_LIST_H
 
-#include "cli/cli.h"
+#include "term/cli.h"
 
 #include <stdint.h>
 

@@ -1,26 +1,19 @@
 /* triage, the command line client: finds the server and the command, and hands over. */
-#include "cli/cli.h"
-
 #include "base/buf.h"
 #include "base/suggest.h"
-#include "cli/out.h"
+#include "cli/commands.h"
 #include "cli/synonym.h"
+#include "term/text.h"
 
 #include <curl/curl.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #ifndef TRIAGE_VERSION
 #define TRIAGE_VERSION "dev"
 #endif
-
-#define SERVER_DEFAULT "http://127.0.0.1:7420"
 
 static const struct cli_verb commands[] = {
     {"enqueue", "hand a message to a queue", cmd_enqueue},
@@ -42,24 +35,10 @@ static const struct cli_verb commands[] = {
     {"import", "store what export wrote, or enqueue the lines of an NDJSON file", cmd_import},
     {"export", "write a queue as NDJSON: configuration and messages", cmd_export},
     {"backup", "copy the server's data while it serves", cmd_backup},
-    {"simulate", "try a policy on invented work before you use it", cmd_simulate},
-    {"bench", "measure a server", cmd_bench},
+    {"simulate", "try a policy on invented work before you use it", cmd_program},
+    {"bench", "measure a server", cmd_program},
     {NULL, NULL, NULL},
 };
-
-void cli_complain(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    struct buf text = {0};
-    buf_vprintf(&text, fmt, args);
-    va_end(args);
-    fflush(stdout);
-    fputs("triage: ", stderr);
-    out_text(stderr, text.data, text.len);
-    fputc('\n', stderr);
-    buf_fini(&text);
-}
 
 int cli_confirm(bool yes, const char *fmt, ...)
 {
@@ -75,7 +54,7 @@ int cli_confirm(bool yes, const char *fmt, ...)
     va_start(args, fmt);
     buf_vprintf(&question, fmt, args);
     va_end(args);
-    out_text(stderr, question.data, question.len);
+    text_write(stderr, question.data, question.len);
     buf_fini(&question);
     fputs(" [y/N] ", stderr);
     bool agreed = fgets(answer, sizeof(answer), stdin) != NULL &&
@@ -138,7 +117,7 @@ static void help(FILE *to)
     verb_list(commands, to);
     fputs("\nOptions:\n"
           "  --server URL   where triaged listens: http://, https:// or unix:PATH; else\n"
-          "                 $TRIAGE_SERVER, else " SERVER_DEFAULT "\n"
+          "                 $TRIAGE_SERVER, else " CLI_SERVER_DEFAULT "\n"
           "  --cacert FILE  authorities to trust instead of the system's; else $TRIAGE_CACERT\n"
           "  --cert FILE    certificate to show to the server; else $TRIAGE_CERT\n"
           "  --key FILE     its key, when it is in another file; else $TRIAGE_KEY\n"
@@ -157,82 +136,13 @@ static void help(FILE *to)
           to);
 }
 
-/* Options with a value that every command takes. */
-static const struct global {
-    const char *flag, *variable;
-    size_t offset;
-} globals[] = {
-    {"--server", "TRIAGE_SERVER", offsetof(struct cli, server)},
-    {"--cacert", "TRIAGE_CACERT", offsetof(struct cli, cacert)},
-    {"--cert", "TRIAGE_CERT", offsetof(struct cli, cert)},
-    {"--key", "TRIAGE_KEY", offsetof(struct cli, key)},
-};
-
-#define GLOBAL_COUNT (sizeof(globals) / sizeof(globals[0]))
-
-static const char **global_field(struct cli *cli, const struct global *g)
+static int command_perform(const struct cli_verb *command, int argc, char **argv,
+                           const struct cli *cli)
 {
-    return (const char **)((char *)cli + g->offset);
-}
-
-static const struct global *global_find(const char *arg, size_t len)
-{
-    for (size_t i = 0; i < GLOBAL_COUNT; i++)
-        if (strlen(globals[i].flag) == len && strncmp(globals[i].flag, arg, len) == 0)
-            return &globals[i];
-    return NULL;
-}
-
-static void globals_from_environment(struct cli *cli)
-{
-    for (size_t i = 0; i < GLOBAL_COUNT; i++) {
-        const char *value = getenv(globals[i].variable);
-        if (value && *value)
-            *global_field(cli, &globals[i]) = value;
-    }
-}
-
-/* Takes them and --json out of the arguments, wherever they stand before a "--". Returns the new
- * count, or -1 when a value is missing. */
-static int take_globals(int argc, char **argv, struct cli *cli)
-{
-    int kept = 1;
-    for (int i = 1; i < argc; i++) {
-        size_t len = strcspn(argv[i], "=");
-        const struct global *g = global_find(argv[i], len);
-        if (strcmp(argv[i], "--") == 0) {
-            while (i < argc)
-                argv[kept++] = argv[i++];
-        } else if (strcmp(argv[i], "--json") == 0) {
-            cli->json = true;
-        } else if (g && argv[i][len] == '=') {
-            *global_field(cli, g) = argv[i] + len + 1;
-        } else if (g) {
-            if (i + 1 == argc) {
-                cli_complain("%s needs a value", g->flag);
-                return -1;
-            }
-            *global_field(cli, g) = argv[++i];
-        } else {
-            argv[kept++] = argv[i];
-        }
-    }
-    argv[kept] = NULL;
-    return kept;
-}
-
-/* unix:PATH is spoken to as http://localhost through that socket. */
-static char *server_set(struct cli *cli)
-{
-    size_t len = strlen(cli->server);
-    while (len > 0 && cli->server[len - 1] == '/')
-        len--;
-    char *server = strndup(cli->server, len);
-    bool is_path = strncmp(server, "unix:", 5) == 0;
-    cli->server = server;
-    cli->socket = is_path ? server + 5 : NULL;
-    cli->url = is_path ? "http://localhost" : server;
-    return server;
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    int status = command->run(argc, argv, cli);
+    curl_global_cleanup();
+    return status;
 }
 
 static int run(int argc, char **argv, const struct cli *cli)
@@ -254,7 +164,7 @@ static int run(int argc, char **argv, const struct cli *cli)
     }
     const struct cli_verb *command = verb_find(commands, name);
     if (command != NULL)
-        return command->run(argc - 1, argv + 1, cli);
+        return command_perform(command, argc - 1, argv + 1, cli);
     if (argc > 1) {
         cli_complain("there is no command \"%s\"; `triage --help` lists them", name);
         verb_suggest(commands, "", name);
@@ -264,37 +174,7 @@ static int run(int argc, char **argv, const struct cli *cli)
     return CLI_USAGE;
 }
 
-/* Someone may have closed them; without this a pipe or a socket could take their numbers. */
-static void open_standard_fds(void)
-{
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
-
 int main(int argc, char **argv)
 {
-    const char *token = getenv("TRIAGE_TOKEN");
-    struct cli cli = {
-        .server = SERVER_DEFAULT,
-        .token = token && *token ? token : NULL,
-    };
-    open_standard_fds();
-    globals_from_environment(&cli);
-    argc = take_globals(argc, argv, &cli);
-    if (argc < 0)
-        return CLI_USAGE;
-    char *server = server_set(&cli);
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-    int status = run(argc, argv, &cli);
-    curl_global_cleanup();
-    free(server);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        cli_complain("cannot write the output: %s", strerror(errno));
-        return CLI_REFUSED;
-    }
-    return status;
+    return cli_main(argc, argv, run);
 }

@@ -1,143 +1,22 @@
 #include "cli/out.h"
 
-#include "base/mem.h"
 #include "cli/client.h"
+#include "term/grid.h"
+#include "term/text.h"
 
-#include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#define CELL_MAX    400 /* bytes; the rest of a long value is for --json */
-#define COLUMN_MAX  48  /* of a column with others behind it, in characters */
 #define COLUMNS_MAX 16
 
-void table_init(struct table *t, size_t columns)
-{
-    *t = (struct table){.columns = columns};
-}
-
-static bool is_continuation(char c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
-/* A character that changes what a terminal shows of the others: a control character, or one that
- * turns the direction of text around or ends its line. */
-struct hidden {
-    size_t len; /* in bytes; 0: it is none */
-    unsigned code;
-};
-
-/* U+0080 to U+009F are controls too: to many terminals U+009B is the same as escape and a bracket.
- * U+200E, U+200F, U+2028 to U+202E and U+2066 to U+2069 are marks of direction and line ends. */
-static struct hidden hidden_at(const char *s, size_t left)
-{
-    unsigned char a = (unsigned char)s[0], b = left > 1 ? (unsigned char)s[1] : 0,
-                  c = left > 2 ? (unsigned char)s[2] : 0;
-    if (a < 0x20 || a == 0x7f)
-        return (struct hidden){1, a};
-    if (a == 0xc2 && b >= 0x80 && b < 0xa0)
-        return (struct hidden){2, b};
-    bool turns =
-        a == 0xe2 && ((b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) ||
-                      (b == 0x81 && c >= 0xa6 && c <= 0xa9));
-    return turns ? (struct hidden){3, 0x2000u + (unsigned)(b & 1) * 64 + (c & 0x3f)}
-                 : (struct hidden){0, 0};
-}
-
-static void put_escape(struct buf *out, unsigned code)
-{
-    if (code == '\n' || code == '\t' || code == '\r')
-        buf_printf(out, "\\%c", code == '\n' ? 'n' : code == '\t' ? 't' : 'r');
-    else
-        buf_printf(out, code < 0x100 ? "\\x%02x" : "\\u%04x", code);
-}
-
-void out_escape(struct buf *out, const char *s, size_t len, bool one_line)
-{
-    for (size_t i = 0; i < len;) {
-        bool passes = !one_line && (s[i] == '\n' || s[i] == '\t');
-        struct hidden h = passes ? (struct hidden){0, 0} : hidden_at(s + i, len - i);
-        if (h.len > 0)
-            put_escape(out, h.code);
-        else
-            buf_putc(out, s[i]);
-        i += h.len > 0 ? h.len : 1;
-    }
-}
-
-bool out_text(FILE *to, const char *s, size_t len)
-{
-    if (!isatty(fileno(to)))
-        return len == 0 || fwrite(s, 1, len, to) == len;
-    struct buf safe = {0};
-    out_escape(&safe, s, len, false);
-    bool written = safe.len == 0 || fwrite(safe.data, 1, safe.len, to) == safe.len;
-    buf_fini(&safe);
-    return written;
-}
-
-static void table_cell(struct table *t, const char *s, size_t len)
-{
-    bool cut = len > CELL_MAX;
-    if (cut)
-        for (len = CELL_MAX; len > 0 && is_continuation(s[len]);)
-            len--;
-    out_escape(&t->cells, s, len, true);
-    if (cut)
-        buf_puts(&t->cells, "...");
-    buf_putc(&t->cells, '\0');
-    t->cell_count++;
-}
-
-void table_cstr(struct table *t, const char *s)
-{
-    table_cell(t, s, strlen(s));
-}
-
 /* NULL and null give "-". */
-static void table_value(struct table *t, const struct json_token *value)
+static void grid_value(struct grid *t, const struct json_token *value)
 {
     if (value == NULL || value->type == JSON_NULL)
-        table_cstr(t, "-");
+        grid_cstr(t, "-");
     else if (value->type == JSON_STRING)
-        table_cell(t, value->str, value->len);
+        grid_cell(t, value->str, value->len);
     else
-        table_cell(t, value->raw, value->raw_len);
-}
-
-/* Characters, which is close enough to columns. */
-static size_t width_of(const char *s)
-{
-    size_t width = 0;
-    for (; *s; s++)
-        width += !is_continuation(*s);
-    return width;
-}
-
-void table_print(struct table *t)
-{
-    assert(t->cell_count % t->columns == 0);
-    size_t *widths = mem_zalloc(t->columns * sizeof(*widths));
-    const char *cell = t->cells.data;
-    for (size_t i = 0; i < t->cell_count; i++, cell += strlen(cell) + 1) {
-        size_t width = width_of(cell);
-        if (width > widths[i % t->columns])
-            widths[i % t->columns] = width > COLUMN_MAX ? COLUMN_MAX : width;
-    }
-    cell = t->cells.data;
-    for (size_t i = 0; i < t->cell_count; i++, cell += strlen(cell) + 1) {
-        bool last = (i + 1) % t->columns == 0;
-        size_t width = width_of(cell), want = widths[i % t->columns] + 2;
-        fputs(cell, stdout);
-        if (last)
-            putchar('\n');
-        else
-            printf("%*s", width < want ? (int)(want - width) : 2, "");
-    }
-    free(widths);
-    buf_fini(&t->cells);
+        grid_cell(t, value->raw, value->raw_len);
 }
 
 /* Levels. A member that has a level's number, and the one beside it that has its name. */
@@ -178,17 +57,17 @@ void out_level(struct buf *out, const struct json_token *number, const struct js
     buf_fini(&digits);
 }
 
-static void table_level(struct table *t, const struct json_doc *doc, uint32_t object,
-                        const struct level_pair *pair)
+static void grid_level(struct grid *t, const struct json_doc *doc, uint32_t object,
+                       const struct level_pair *pair)
 {
     struct buf shown = {0};
     out_level(&shown, json_get(doc, object, pair->number), json_get(doc, object, pair->name));
-    table_cell(t, shown.data, shown.len);
+    grid_cell(t, shown.data, shown.len);
     buf_fini(&shown);
 }
 
 /* A configuration names its default level by number: its name stands in the list of levels. */
-static bool put_default_level(struct table *t, const struct json_doc *doc,
+static bool put_default_level(struct grid *t, const struct json_doc *doc,
                               const struct json_token *wanted)
 {
     uint32_t array = json_array(doc, 0, "levels");
@@ -198,7 +77,7 @@ static bool put_default_level(struct table *t, const struct json_doc *doc,
             number->raw_len != wanted->raw_len ||
             memcmp(number->raw, wanted->raw, number->raw_len) != 0)
             continue;
-        table_level(t, doc, i, &level_pairs[1]);
+        grid_level(t, doc, i, &level_pairs[1]);
         return true;
     }
     return false;
@@ -206,7 +85,7 @@ static bool put_default_level(struct table *t, const struct json_doc *doc,
 
 /* Members */
 
-static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name);
+static void put_members(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name);
 
 static bool is_rows(const struct json_doc *doc, uint32_t at)
 {
@@ -215,15 +94,15 @@ static bool is_rows(const struct json_doc *doc, uint32_t at)
     return first && doc->tokens[first].type == JSON_OBJECT;
 }
 
-static void put_array(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_array(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
-        table_cell(t, name->data, name->len);
-        table_value(t, &doc->tokens[i]);
+        grid_cell(t, name->data, name->len);
+        grid_value(t, &doc->tokens[i]);
     }
 }
 
-static void put_member(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_member(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     const struct json_token *value = &doc->tokens[at];
     size_t before = name->len;
@@ -235,9 +114,9 @@ static void put_member(struct table *t, const struct json_doc *doc, uint32_t at,
     } else if (value->type == JSON_ARRAY && value->count > 0) {
         put_array(t, doc, at, name);
     } else {
-        table_cell(t, name->data, name->len);
+        grid_cell(t, name->data, name->len);
         if (!json_key_is(value, "default_priority") || !put_default_level(t, doc, value))
-            table_value(t, value);
+            grid_value(t, value);
     }
     name->len = before;
 }
@@ -250,7 +129,7 @@ static bool is_elsewhere(const struct json_doc *doc, uint32_t object, uint32_t a
            (json_key_is(t, "depth_by_priority") && json_get(doc, object, "levels") != NULL);
 }
 
-static void put_members(struct table *t, const struct json_doc *doc, uint32_t at, struct buf *name)
+static void put_members(struct grid *t, const struct json_doc *doc, uint32_t at, struct buf *name)
 {
     for (uint32_t i = json_first(doc, at); i; i = json_next(doc, at, i)) {
         const struct json_token *member = &doc->tokens[i];
@@ -264,8 +143,8 @@ static void put_members(struct table *t, const struct json_doc *doc, uint32_t at
         }
         size_t before = name->len;
         buf_printf(name, "%s%s", before > 0 ? "." : "", pair->name);
-        table_cell(t, name->data, name->len);
-        table_level(t, doc, at, pair);
+        grid_cell(t, name->data, name->len);
+        grid_level(t, doc, at, pair);
         name->len = before;
     }
 }
@@ -289,13 +168,13 @@ static const struct level_pair *pair_named(const char *name)
     return NULL;
 }
 
-static void put_cell(struct table *t, const struct json_doc *doc, uint32_t row, const char *column)
+static void put_cell(struct grid *t, const struct json_doc *doc, uint32_t row, const char *column)
 {
     const struct level_pair *pair = pair_named(column);
     if (pair != NULL && json_get(doc, row, pair->number) != NULL)
-        table_level(t, doc, row, pair);
+        grid_level(t, doc, row, pair);
     else
-        table_value(t, json_get(doc, row, column));
+        grid_value(t, json_get(doc, row, column));
 }
 
 void out_list(const struct json_doc *doc, uint32_t array, const char *const *columns)
@@ -307,21 +186,21 @@ void out_list(const struct json_doc *doc, uint32_t array, const char *const *col
             shown[count++] = *columns;
     if (count == 0)
         return;
-    struct table t;
-    table_init(&t, count);
+    struct grid t;
+    grid_init(&t, count);
     for (size_t i = 0; i < count; i++)
-        table_cstr(&t, shown[i]);
+        grid_cstr(&t, shown[i]);
     for (uint32_t row = json_first(doc, array); row; row = json_next(doc, array, row))
         for (size_t i = 0; i < count; i++)
             put_cell(&t, doc, row, shown[i]);
-    table_print(&t);
+    grid_print(&t);
 }
 
 /* The columns are what the first row has, but for the numbers of levels, which stand with their
  * names. */
 static void out_rows(const struct json_doc *doc, uint32_t array)
 {
-    char names[COLUMNS_MAX][COLUMN_MAX + 1];
+    char names[COLUMNS_MAX][GRID_COLUMN_MAX + 1];
     const char *columns[COLUMNS_MAX + 1] = {NULL};
     size_t count = 0;
     uint32_t first = json_first(doc, array);
@@ -329,7 +208,7 @@ static void out_rows(const struct json_doc *doc, uint32_t array)
          i = json_next(doc, first, i)) {
         const struct json_token *t = &doc->tokens[i];
         const struct level_pair *pair = pair_of(doc, first, t);
-        if (t->key_len > COLUMN_MAX || (pair && json_key_is(t, pair->number)))
+        if (t->key_len > GRID_COLUMN_MAX || (pair && json_key_is(t, pair->number)))
             continue;
         memcpy(names[count], t->key, t->key_len);
         names[count][t->key_len] = '\0';
@@ -344,42 +223,31 @@ static void out_rows(const struct json_doc *doc, uint32_t array)
 
 /* One line per member, aligned; nested objects as dotted names: retry.backoff  exponential. A level
  * is one line with its name and its number. Arrays of objects follow as tables of their own. A
- * payload is left out: see message_show(). */
+ * payload is left out: see show_message(). */
 static void out_members(const struct json_doc *doc, uint32_t object)
 {
-    struct table t;
+    struct grid t;
     struct buf name = {0};
-    table_init(&t, 2);
+    grid_init(&t, 2);
     put_members(&t, doc, object, &name);
-    table_print(&t);
+    grid_print(&t);
     buf_fini(&name);
     for (uint32_t i = json_first(doc, object); i; i = json_next(doc, object, i))
         if (is_rows(doc, i))
             out_rows(doc, i);
 }
 
-void out_document(const struct buf *document)
-{
-    size_t len = document->len;
-    while (len > 0 && document->data[len - 1] == '\n')
-        len--;
-    if (len == 0)
-        return;
-    out_text(stdout, document->data, len);
-    putchar('\n');
-}
-
-void out_member(const struct call *c, const char *name)
+void out_member(const struct client *c, const char *name)
 {
     const struct json_token *t = c->is_json ? json_get(&c->doc, 0, name) : NULL;
     if (t != NULL && t->type == JSON_STRING)
         printf("%.*s\n", (int)t->len, t->str);
 }
 
-void out_answer(const struct call *c, const struct cli *cli)
+void out_answer(const struct client *c, const struct cli *cli)
 {
     if (cli->json)
-        out_document(&c->answer);
+        text_document(&c->answer);
     else if (c->is_json && c->doc.tokens[0].type == JSON_OBJECT)
         out_members(&c->doc, 0);
 }

@@ -1,8 +1,8 @@
 #include "cli/setting.h"
 
-#include "cli/cli.h"
+#include "base/file.h"
 #include "cli/jsontree.h"
-#include "cli/payload.h"
+#include "term/cli.h"
 
 #include <errno.h>
 
@@ -12,7 +12,7 @@
 static bool read_file(struct jsontree *config, struct json_doc *doc, const char *path)
 {
     struct buf text = {0};
-    bool fine = payload_read(strcmp(path, "-") == 0 ? NULL : path, &text);
+    bool fine = file_read(strcmp(path, "-") == 0 ? NULL : path, &text);
     if (!fine) {
         cli_complain("%s: %s", path, strerror(errno));
     } else if (!json_parse(doc, text.data, text.len, CONFIG_TOKENS_MAX)) {

@@ -3,7 +3,7 @@
 #define TRIAGE_CLI_SETTING_H
 
 #include "base/buf.h"
-#include "cli/args.h"
+#include "term/args.h"
 
 /* The body that the file (NULL: none) and the operands after the first make, and the method to send
  * it with; NULL after a complaint. Single levels are changed with PATCH: a queue that is missing is

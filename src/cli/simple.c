@@ -1,20 +1,20 @@
 #include "cli/simple.h"
 
-#include "cli/args.h"
 #include "cli/client.h"
 #include "cli/out.h"
+#include "term/args.h"
 
 int simple_send(const struct cli *cli, const char *method, const char *path,
                 const struct operands *ops)
 {
-    struct call c;
-    call_init(&c);
-    call_begin(&c, cli);
-    call_path(&c, path, ops->items[0], ops->count > 1 ? ops->items[1] : NULL);
-    int status = call_run(&c, method, NULL);
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, path, ops->items[0], ops->count > 1 ? ops->items[1] : NULL);
+    int status = client_run(&c, method, NULL);
     if (status == CLI_DONE)
         out_answer(&c, cli);
-    call_fini(&c);
+    client_fini(&c);
     return status;
 }
 

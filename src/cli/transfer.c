@@ -28,11 +28,24 @@ void transfer_configuration(struct buf *out, const struct json_doc *doc, uint32_
     buf_putc(out, '}');
 }
 
+/* The level goes by its name: the number may mean something else elsewhere, or soon. */
 void transfer_schedule(struct buf *out, const struct json_doc *doc, bool with_paused)
 {
     static const char *const without[] = {"name",      "next_due_at", "last_due_at", "count",
-                                          "waits_for", "next",        "paused",      NULL};
-    static const char *const paused_too[] = {"name",      "next_due_at", "last_due_at", "count",
-                                             "waits_for", "next",        NULL};
+                                          "waits_for", "next",        "priority",    "level",
+                                          "paused",    NULL};
+    static const char *const paused_too[] = {"name",     "next_due_at", "last_due_at",
+                                             "count",    "waits_for",   "next",
+                                             "priority", "level",       NULL};
+    const struct json_token *priority = json_get(doc, 0, "priority");
+    const struct json_token *level = json_get(doc, 0, "level");
     transfer_configuration(out, doc, 0, with_paused ? paused_too : without);
+    if (!priority) /* it goes by the default of the queue */
+        return;
+    if (level && level->type == JSON_STRING) /* a server of an earlier version has none */
+        priority = level;
+    out->len--; /* the brace */
+    buf_lit(out, ",\"priority\":");
+    buf_put(out, priority->raw, priority->raw_len);
+    buf_putc(out, '}');
 }

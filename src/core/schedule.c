@@ -60,6 +60,22 @@ void schedule_inherit(struct schedule *s, const struct schedule *old)
     s->timing.made_up = 0;
 }
 
+int schedule_rank(const struct schedule *s, const struct queue_config *config)
+{
+    const struct priority_ref *priority = &s->draft.priority;
+    return priority->kind == PRIORITY_DEFAULT ? -1 : levels_resolve(config, priority);
+}
+
+bool schedule_name_level(struct schedule *s, const struct level *level)
+{
+    struct priority_ref *priority = &s->draft.priority;
+    if (priority->kind == PRIORITY_NAME && strcmp(priority->name, level->name) == 0)
+        return false;
+    *priority = (struct priority_ref){.kind = PRIORITY_NAME};
+    memcpy(priority->name, level->name, sizeof(priority->name));
+    return true;
+}
+
 /* The last due time that is not behind now: due_ms, or a later one. */
 static int64_t last_due(const struct schedule_rule *rule, const struct zone *zone, int64_t due_ms,
                         int64_t now_ms)

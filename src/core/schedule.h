@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/zone.h"
+#include "core/levels.h"
 #include "core/message.h"
 
 #include <stdbool.h>
@@ -54,7 +55,8 @@ struct schedule {
     uint8_t missed; /* enum missed */
     bool paused;
     int64_t grace_ms;
-    struct draft draft; /* what each message is made of; its body is owned */
+    struct draft draft; /* what each message is made of; its body is owned. A priority is that of a
+                           level's name once the schedule is set: numbers change their meaning */
     struct schedule_timing timing;
 };
 
@@ -68,6 +70,12 @@ int64_t schedule_next(const struct schedule_rule *rule, const struct zone *zone,
  * stays, and so does the next due time unless the rule is another one or the schedule was paused.
  * next_ms is what the caller found for now. */
 void schedule_inherit(struct schedule *s, const struct schedule *old);
+
+/* The rank of the level that it names; -1: the queue has none of that name, or the schedule names
+ * none and goes by the queue's default. */
+int schedule_rank(const struct schedule *s, const struct queue_config *config);
+/* From now on it names this level by its name. True when it did not so far. */
+bool schedule_name_level(struct schedule *s, const struct level *level);
 
 /* What is to be done about a schedule that is due. */
 struct schedule_step {

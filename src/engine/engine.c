@@ -1,7 +1,4 @@
 #include "engine/engine.h"
-#include "engine/local/local.h"
-#include "engine/memory.h"
-#include "engine/postgres/postgres.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -10,88 +7,33 @@
 #include <string.h>
 #include <xxhash.h>
 
-static const struct {
-    const char *kind;
-    engine_opener *open;
-    /* Each may be NULL. */
-    enum status (*migrate)(const struct engine_options *options, struct buf *report);
-    enum status (*inspect)(const struct engine_options *options, struct engine_inspection *i,
-                           struct buf *error);
-    void (*preview)(const struct engine_options *options, struct engine_preview *p);
-} kinds[] = {
-    {"memory", memory_open, NULL, NULL, NULL},
-    {"local", local_open, NULL, local_inspect, local_preview},
-    {"postgres", postgres_open, postgres_migrate, NULL, postgres_preview},
+const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
+    [ENGINE_QUEUE_OPEN] = "queue_open",
+    [ENGINE_QUEUE_SET] = "queue_set",
+    [ENGINE_QUEUE_DELETE] = "queue_delete",
+    [ENGINE_PUT] = "put",
+    [ENGINE_IMPORT] = "import",
+    [ENGINE_CLAIM] = "claim",
+    [ENGINE_ACK] = "ack",
+    [ENGINE_NACK] = "nack",
+    [ENGINE_RELEASE] = "release",
+    [ENGINE_EXTEND] = "extend",
+    [ENGINE_CANCEL] = "cancel",
+    [ENGINE_MOVE] = "move",
+    [ENGINE_COUNT] = "count",
+    [ENGINE_HEADS] = "heads",
+    [ENGINE_GET] = "get",
+    [ENGINE_PURGE] = "purge",
+    [ENGINE_LIST] = "list",
+    [ENGINE_DEAD_LIST] = "dead_list",
+    [ENGINE_DEAD_REDRIVE] = "dead_redrive",
+    [ENGINE_DEAD_DROP] = "dead_drop",
+    [ENGINE_SCHEDULE_SET] = "schedule_set",
+    [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
+    [ENGINE_SCHEDULE_LIST] = "schedule_list",
+    [ENGINE_FIRE] = "fire",
+    [ENGINE_SWEEP] = "sweep",
 };
-
-#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
-
-/* KIND_COUNT, with a sentence, when there is none. */
-static size_t kind_find(const char *kind, struct buf *error)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kinds[i].kind, kind) == 0)
-            return i;
-    }
-    buf_printf(error, "there is no engine \"%s\"; choose one of", kind);
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        buf_printf(error, " %s", kinds[i].kind);
-    return KIND_COUNT;
-}
-
-bool engine_known(const char *kind)
-{
-    struct buf ignored = {0};
-    bool known = kind_find(kind, &ignored) < KIND_COUNT;
-    buf_fini(&ignored);
-    return known;
-}
-
-void engine_preview(const struct engine_options *options, struct engine_preview *p)
-{
-    for (size_t i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kinds[i].kind, options->kind) == 0 && kinds[i].preview)
-            kinds[i].preview(options, p);
-    }
-}
-
-const char *const engine_table_names[ENGINE_TABLE_COUNT] = {
-#define X(symbol, name) [ENGINE_TABLE_##symbol] = name,
-    ENGINE_TABLES(X)
-#undef X
-};
-
-enum status engine_open(const struct engine_options *options, uint32_t shard_count,
-                        struct engine *shards[], struct buf *error)
-{
-    assert(shard_count > 0);
-    size_t i = kind_find(options->kind, error);
-    return i < KIND_COUNT ? kinds[i].open(options, shard_count, shards, error)
-                          : STATUS_INVALID_FIELD;
-}
-
-enum status engine_migrate(const struct engine_options *options, struct buf *report)
-{
-    size_t i = kind_find(options->kind, report);
-    if (i == KIND_COUNT)
-        return STATUS_INVALID_FIELD;
-    if (kinds[i].migrate)
-        return kinds[i].migrate(options, report);
-    buf_printf(report, "the engine %s brings itself up to date when it is opened", options->kind);
-    return STATUS_OK;
-}
-
-enum status engine_inspect(const struct engine_options *options, struct engine_inspection *i,
-                           struct buf *error)
-{
-    size_t k = kind_find(options->kind, error);
-    if (k == KIND_COUNT)
-        return STATUS_INVALID_FIELD;
-    if (kinds[k].inspect)
-        return kinds[k].inspect(options, i, error);
-    buf_printf(error, "the engine %s has no files of its own to look at", options->kind);
-    return STATUS_INVALID_FIELD;
-}
 
 void engine_close(struct engine *shards[], uint32_t shard_count)
 {
@@ -174,9 +116,8 @@ enum status engine_backup(struct engine *e, struct engine_backup *b)
     b->path[0] = '\0';
     if (e->ops->backup)
         return e->ops->backup(e, b);
-    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->ops->name,
-               engine_has(e, ENGINE_DURABLE) ? "back up its database, as with pg_basebackup"
-                                             : "use the engine local to keep messages");
+    buf_printf(&b->error, "The engine %s has no files to copy; %s.", e->kind->name,
+               e->kind->no_backup);
     return STATUS_BACKUP_UNAVAILABLE;
 }
 
@@ -191,7 +132,10 @@ void engine_finish(struct engine *e, struct engine_op *op)
 {
     assert(e->in_flight > 0);
     e->in_flight--;
-    op->done(op);
+    if (e->outer)
+        e->outer->ops->finished(e->outer, op);
+    else
+        op->done(op);
 }
 
 void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX])

@@ -1,365 +1,220 @@
-/* The engine contract: where messages live. This header alone is enough to write
- * an engine; memory.c is the smallest one and the runnable specification, and
- * tests/conformance must not be able to tell any other engine from it.
+/* The engine contract: where messages live. This header and op.h, which has the
+ * operations one by one, are enough to write an engine. docs/writing-an-engine.md
+ * does so step by step. tests/conformance must not be able to tell any engine from
+ * `memory`, but for what a capability allows.
  *
- * Shape. An engine is opened once per process and handed out once per shard.
- * Everything below is called on that shard's own thread. Operations are
- * asynchronous: the caller embeds a `struct engine_op`, submits it, and gets it
- * back through `done`. Blocking client libraries are the engine's private trouble.
+ * Shape. An engine is opened once per process and handed out as one `struct engine` for each
+ * shard. A shard is a thread that owns queues. Operations are asynchronous: the caller embeds a
+ * `struct engine_op`, submits it, and gets it back through `done`. A client library that blocks is
+ * the engine's private trouble: it needs a thread of its own.
  *
  *   submit … submit  flush            poll: done, done, …
- *   └── one group, applied in order ──┘ └── when the group is durable ──┘
+ *   └── one group ────────┘           └── when the group is durable
  *
- * Clocks. The caller passes `now`. Leases run on now.mono_ms; delays, time to live
- * and everything people see run on now.wall_ms. An engine shared between
- * machines may use its server's clock instead, and then uses only that.
+ * Clocks. The caller passes `now`. Leases run on now.mono_ms. Delays, times to live and everything
+ * that people see run on now.wall_ms. An engine with the capability SHARED may go by its server's
+ * clock instead, and then by that alone.
  *
- * Order. Within a level messages stand by (ready_ms, seq). The engine hands out
- * seq in order of application. What comes back without a delay keeps both.
+ * Order in a queue. Within a level messages stand by (ready_ms, seq). The engine hands out seq,
+ * below 2^48, growing in order of application. A message that comes back without a delay keeps
+ * both, and so its place and its age. `core/policy.h` says which level is next: the caller makes a
+ * plan of that, and the engine carries it out.
  *
- * Triage guarantees to an engine:
- *   1. Names, counts and lengths are within limits.h; times within ±TIME_MS_MAX.
- *   2. An op is not touched between submit and done; its arrays and strings stay.
- *   3. One thread per engine handle; `now` never goes back in mono_ms.
- *   4. A plan's steps name slots of the queue's present configuration.
+ * Threads. Everything is called on the shard's own thread, except engine_health, engine_speaks,
+ * engine_backup and engine_backup_progress: these may be called from any thread, for any shard,
+ * between open and close, several at a time. `wake` may be called from any thread.
  *
- * The engine guarantees back:
- *   1. Ops take effect in the order of submission. Over a crash each item of an op that carries
- *      several is there wholly or not at all; an op with one item is one item.
- *   2. `done` fires exactly once per op, from engine_poll, never inside submit, in
- *      order of submission. With status OK everything the op did is as durable as
- *      the engine's setting says, and so is everything submitted before it.
- *   3. A status other than OK and ENGINE_UNAVAILABLE means nothing was changed
- *      (per item, for verbs that carry items). ENGINE_UNAVAILABLE after submit means unknown:
- *      the effect is there wholly or not at all after recovery. ENGINE_REFUSED is for one op
- *      that the store will never take; the others of its group are done without it.
- *   4. At most one unexpired receipt per message; a receipt that is not the newest, or whose lease
- *      has run out, is refused with RECEIPT_EXPIRED and changes nothing.
- *   5. Leases, attempts, places, totals and configuration survive a restart of a durable engine.
- *   6. Foreign errors stop inside: a status, and engine_health() has the words.
- *   7. The cost of an op does not depend on how many messages wait, are scheduled or are leased. */
+ * What Triage guarantees for every op:
+ *   1. Names, counts and lengths are within limits.h; times are within ±TIME_MS_MAX.
+ *   2. An op is not touched between submit and done; its arrays and strings stay where they are.
+ *   3. now.mono_ms never goes back; now.wall_ms may.
+ *   4. op->queue is a handle of this shard that has not ended.
+ *   5. After each run of submits there is a flush, and after a wake a poll, sooner or later.
+ *
+ * What the engine guarantees for every op:
+ *   1. It takes effect as a whole, at one moment between its submit and its done, and after
+ *      everything whose `done` had fired when it was submitted. Items of one op take effect in
+ *      order. Over a crash each item is there wholly or not at all.
+ *   2. Of ops that are under way at the same time, PUT, ACK, NACK, RELEASE, EXTEND and CLAIM may
+ *      change places with each other: a claim may find what was put after it. Every other op keeps
+ *      its place in the order of submission. LIVE_VIEW promises more.
+ *   3. `done` fires exactly once, from engine_poll, never inside submit. Ops may be done in another
+ *      order than they were submitted in. With status OK everything the op did is as durable as
+ *      options.durability says.
+ *   4. A status other than OK and ENGINE_UNAVAILABLE means that nothing was changed (per item, for
+ *      verbs that carry items).
+ *   5. ENGINE_UNAVAILABLE means that nobody can tell: after recovery the effect is there wholly or
+ *      not at all. An engine that comes back by itself goes on; one that needs a restart sets
+ *      engine.failed, and answers every op with ENGINE_UNAVAILABLE from then on.
+ *   6. ENGINE_REFUSED is for one op that the store will never take, however often it is asked. The
+ *      other ops of its group are done without it.
+ *   7. At most one unexpired receipt exists for a message.
+ *   8. In a DURABLE engine leases, attempts, places, totals and configurations survive a restart.
+ *   9. Foreign errors stop inside. They become a status, and engine_health() has the words.
+ *  10. The cost of an op does not depend on how many messages wait, are scheduled or are leased.
+ *
+ * What an engine calls. It gets the rules from the core, so that there is one of each:
+ *   levels_resolve, levels_adopt_slots, levels_adopt_history, levels_keeps, levels_done_ms,
+ *   levels_backoff_ms, queue_view_used             configurations, history, backoff (levels.h)
+ *   policy_turn, policy_spend                      whose turn it is (policy.h)
+ *   age_aged, age_late                             for the totals of those names (age.h)
+ *   import_key, import_from_slot                   messages from elsewhere (queue.h)
+ *   schedule_copy, schedule_inherit, schedule_after schedules (schedule.h)
+ *   message_new, message_set_…, message_free       a message to show (message.h)
+ *   engine_finish                                  an op is done (below)
+ * An engine that keeps its queues in this process takes core/queue.h as a whole, through
+ * resident.h: then every verb but QUEUE_SET and QUEUE_DELETE is there already. (QUEUE_OPEN is for
+ * SHARED engines, which cannot be of that sort.) */
 #ifndef TRIAGE_ENGINE_ENGINE_H
 #define TRIAGE_ENGINE_ENGINE_H
 
 #include "base/buf.h"
-#include "base/clock.h"
-#include "base/status.h"
-#include "core/levels.h"
-#include "core/message.h"
-#include "core/policy.h"
-#include "core/queue.h"
-#include "core/schedule.h"
+#include "engine/op.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 struct engine;
-struct engine_op;
+struct engine_kind;
 
-/* A queue as the layer above sees it: the head of each engine's own struct. Lives from the
- * QUEUE_SET that created it (or from open) until its QUEUE_DELETE is done. Read only above. */
+/* A queue as the layer above sees it: the head of each engine's own struct. The caller reads it,
+ * and writes only the last two fields. The handle begins with the QUEUE_SET or QUEUE_OPEN that gave
+ * it out, with `touched`, or at open. It ends when the `done` of its QUEUE_DELETE returns, or, with
+ * `gone`, as engine_touched says. */
 struct engine_queue {
     char name[QUEUE_NAME_MAX + 1];
-    uint32_t id;
+    uint32_t id; /* never used again in this store, not even after a delete */
     struct queue_config config;
-    uint32_t version;       /* of config: every change makes it another one */
-    bool gone;              /* another process deleted it: it lives until `touched` has said so */
-    struct queue_view view; /* what plans are made by */
+    uint32_t version; /* of config: every change makes it another one */
+    bool gone;        /* SHARED: another process deleted it */
+    /* What plans are made by. In a lane head_ms counts only while `ready` is above 0, and head_seq
+     * may be 0 then: not known. See LIVE_VIEW for how fresh it is. */
+    struct queue_view view;
     /* The queue at one moment, all numbers of which add up: what people are shown. NULL: the view
      * is that. */
     const struct queue_view *moment;
-    uint64_t next_seq;  /* the seq the next message will get, or one that is larger */
-    uint32_t schedules; /* how many it has; without ENGINE_LIVE_VIEW not known, and 0 */
+    uint64_t next_seq;  /* larger than every seq that was handed out, as far as is known here */
+    uint32_t schedules; /* how many it has; without LIVE_VIEW not known, and 0 */
     uint32_t waiting;   /* the caller's: how many consumers wait for something to be ready */
     void *user;         /* the caller's */
 };
 
-typedef void engine_done(struct engine_op *op);
+static inline const struct queue_view *engine_queue_moment(const struct engine_queue *q)
+{
+    return q->moment ? q->moment : &q->view;
+}
 
-/* Shows one message, on the caller's thread, before done; borrowed for the call. The body is in
- * memory. For CLAIM the lease is already in m->delivery; who escalated the message may be missing
- * there, because no consumer is told. */
-typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
-                          const struct message *m, struct instant now);
-
-/* A queue that changed in a sweep: it may have something for waiting consumers; in an engine with
- * the capability SHARED its configuration may be another one, or it may be gone. */
-typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
-
-/* Shows a schedule, with the same promises. In a sweep it is due at `now`, by the engine's clock.
- */
-typedef void engine_schedule(struct engine_op *op, struct engine_queue *q, const struct schedule *s,
-                             struct instant now);
-
-enum engine_verb {
-    /* SHARED engines only. Another process may have made open.name: op->queue is its handle at
-     * done, or QUEUE_NOT_FOUND. */
-    ENGINE_QUEUE_OPEN,
-    /* queue NULL creates set.name (op->queue is the new handle at done, or that of the queue
-     * another process made of that name meanwhile: then set.existed, and its configuration is left
-     * as it is); else changes it. A level in use that the new configuration lacks: LEVEL_IN_USE.
-     * Slots and history_since_ms are the engine's to assign: a level keeps the slot of its name, or
-     * of the level whose heir it is. */
-    ENGINE_QUEUE_SET,
-    /* Everything in it goes too. The caller submits nothing more for this queue. With
-     * remove.if_empty a queue that other processes have filled, or given schedules, stays:
-     * QUEUE_NOT_EMPTY. */
-    ENGINE_QUEUE_DELETE,
-    /* Stores the drafts of put.items. Per item: OK with the id (deduplicated set when an earlier
-     * message had the key: then that one's id), QUEUE_FULL, PAYLOAD_TOO_LARGE (for this queue),
-     * UNKNOWN_PRIORITY, STORAGE_FULL. The body of a stored draft is taken (draft.body is NULL
-     * then). */
-    ENGINE_PUT,
-    /* Stores import.items as they were elsewhere: dead ones dead, the others by their ready time;
-     * one whose time to live is over ends at once. No limit of the queue refuses them. Per item: OK
-     * with the id (known set when the same message was imported within IMPORT_KNOWN_MS: then that
-     * one's), UNKNOWN_PRIORITY, STORAGE_FULL. The dedup key
-     * counts from when it was enqueued, unless somebody else has it. The body of a stored one is
-     * taken. */
-    ENGINE_IMPORT,
-    /* Leases up to claim.plan->want messages by the plan, says in each step how many it found, and
-     * visit shows each. Each counts an attempt. For steps in turn the engine asks policy_turn()
-     * when it carries the plan out, and pays with policy_spend(): claims of one policy see what
-     * those before them have paid. An engine with the capability SHARED also keeps to the in-flight
-     * limits of the configuration itself. */
-    ENGINE_CLAIM,
-    /* settle.items by id and receipt. Per item OK, MESSAGE_NOT_FOUND, RECEIPT_EXPIRED; and the
-     * state the message is in now. */
-    ENGINE_ACK,
-    ENGINE_NACK, /* settle.delay_ms (-1: by the queue's backoff), settle.reason; may end in DEAD */
-    ENGINE_RELEASE, /* back to its place, the attempt not counted */
-    ENGINE_EXTEND,  /* the lease ends settle.lease_ms from now */
-    /* one.id. SCHEDULED or READY only, else NOT_PENDING. */
-    ENGINE_CANCEL,
-    /* Gives move.items the level with move.slot, and notes who asked for it and why. Ready or
-     * scheduled ones only; they keep their place in order of time. Per item, see struct move_item.
-     */
-    ENGINE_MOVE,
-    /* How many ready messages stand before each place of count.items. Cheap however many there are,
-     * and so perhaps an estimate. */
-    ENGINE_COUNT,
-    /* Where the first ready messages of the lanes of heads.items stand, in order. */
-    ENGINE_HEADS,
-    /* one.id in any state, also DEAD, and DONE while it is kept (levels_keeps(), to the
-     * millisecond); visit shows it, or MESSAGE_NOT_FOUND. */
-    ENGINE_GET,
-    /* Cancels up to bulk.max scheduled and ready messages with seq < bulk.before_seq; bulk.count
-     * says how many, bulk.more whether to ask again. */
-    ENGINE_PURGE,
-    /* Up to list.limit messages after list.after, in an order of the engine's; list.next continues.
-     * Every message that is neither claimed, put nor moved meanwhile is shown once.
-     * list.after may come from a stranger: one that no list.next can have been is INVALID_FIELD,
-     * and any other costs no more than a page.
-     * With list.slots only what is scheduled or ready at these levels is asked for: others may be
-     * shown too, and payloads may be missing. What the caller moves to the first of them meanwhile
-     * is still shown once. */
-    ENGINE_LIST,
-    /* Dead letters by seq, from list.after.seq + 1 on. */
-    ENGINE_DEAD_LIST,
-    /* bulk.ids, or up to bulk.max in order when bulk.id_count is 0 (and seq < bulk.before_seq):
-     * DEAD to READY, at its old place, attempts 0, at bulk.slot unless that is -1. Ids that are not
-     * dead are skipped. */
-    ENGINE_DEAD_REDRIVE,
-    /* The same selection; they are gone. */
-    ENGINE_DEAD_DROP,
-    /* Lets time pass for up to sweep.max messages: delays, leases, time to live, history. A SHARED
-     * engine also tells what other processes did. sweep.due is shown schedules whose time has come;
-     * one that is not fired then is shown again, at the earliest SCHEDULE_AGAIN_MS later. */
-    ENGINE_SWEEP,
-    /* Sets schedule.set, a copy of which is kept, as schedule_inherit() has it; show gets the one
-     * that is there then. QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL. */
-    ENGINE_SCHEDULE_SET,
-    ENGINE_SCHEDULE_DELETE, /* schedule.name, or SCHEDULE_NOT_FOUND */
-    /* Shows schedule.name, or SCHEDULE_NOT_FOUND; without a name up to schedule.limit of them
-     * behind schedule.after, by name. */
-    ENGINE_SCHEDULE_LIST,
-    /* Takes fire.step for the schedule fire.name: the message fire.item, if the step puts one, and
-     * the new timing (schedule_after) are there both or neither. Only if the next due time is still
-     * step.due_ms; else fire.stale is set, and nothing was done. What refuses the message (as in
-     * PUT) refuses the step. SCHEDULE_NOT_FOUND. With fire.refused the caller refuses it, and that
-     * is the answer. What was refused is put off for SCHEDULE_AGAIN_MS: it is not to stand before
-     * what others have due. */
-    ENGINE_FIRE,
-    ENGINE_VERB_COUNT
-};
-
-/* Where a LIST stands; zero is the start. Opaque above the engine, which knows it as a text. */
-struct list_cursor {
-    uint32_t phase;
-    uint32_t slot;
-    int64_t ready_ms;
-    uint64_t seq;
-};
-
-#define SCHEDULE_AGAIN_MS 1000
-
-struct engine_op {
-    /* Set by the caller. */
-    enum engine_verb verb;
-    struct engine_queue *queue;
-    engine_done *done;
-    engine_visit *visit; /* verbs that show messages */
-    void *user;
-    /* Set by the engine. */
-    enum status status;
-    /* QUEUE_SET, CLAIM, MOVE and COUNT in a SHARED engine: the configuration is not the one any
-     * more that the op was made by, and the queue has the new one. Nothing was done; status is not
-     * OK. */
-    bool outdated;
-    struct engine_op *next; /* while submitted */
-    void *engine;           /* the engine's own, while submitted; so are the next two */
-    uint32_t lot;
-    uint32_t version; /* of the queue's configuration when it was submitted */
-    union {
-        struct {
-            const char *name;
-        } open;
-        struct {
-            const char *name;
-            const struct queue_config *config;
-            const char *level_name; /* out: the level that is in use */
-            bool existed;           /* out: see QUEUE_SET */
-        } set;
-        struct {
-            bool if_empty; /* what this process put there the caller has looked for */
-        } remove;
-        struct {
-            struct put_item *items;
-            uint32_t count;
-        } put;
-        struct {
-            struct import_item *items;
-            uint32_t count;
-        } import;
-        struct {
-            struct plan *plan;
-            int64_t lease_ms; /* -1: the queue's own */
-            uint32_t found;   /* out */
-        } claim;
-        struct {
-            struct settle_item *items;
-            uint32_t count;
-            int64_t delay_ms;
-            int64_t lease_ms;
-            const char *reason;
-            uint32_t reason_len;
-        } settle;
-        struct {
-            struct move_item *items;
-            uint32_t count;
-            uint8_t slot;
-            struct move_note note;
-        } move;
-        struct {
-            struct count_item *items;
-            uint32_t count;
-            bool waits; /* SHARED: the caller is about to wait for something to be ready */
-        } count;
-        struct {
-            struct heads_item *items;
-            uint32_t count;
-        } heads;
-        struct {
-            struct message_id id;
-        } one;
-        struct {
-            struct list_cursor after;
-            uint32_t limit;
-            const uint8_t *slots;    /* LIST */
-            uint32_t slot_count;     /* 0: everything */
-            struct list_cursor next; /* out */
-            uint32_t found;          /* out */
-            bool more;               /* out */
-        } list;
-        struct {
-            const struct message_id *ids;
-            uint32_t id_count;
-            uint32_t max;
-            uint64_t before_seq;
-            int slot;
-            struct list_cursor cursor; /* the engine's, from one ask to the next; zero at first */
-            uint32_t count;            /* out */
-            bool more;                 /* out */
-        } bulk;
-        struct {
-            uint32_t max;
-            bool look; /* SHARED: tell of every queue that others changed, however many there are */
-            engine_touched *touched;
-            engine_schedule *due; /* may be NULL: then nothing is fired */
-            bool more;            /* out: ask again at once */
-        } sweep;
-        struct {
-            const struct schedule *set;
-            const char *name;
-            const char *after;
-            uint32_t limit;
-            engine_schedule *show;
-            bool created;   /* out: SET */
-            uint32_t found; /* out: LIST */
-            bool more;      /* out: LIST */
-        } schedule;
-        struct {
-            const char *name;
-            struct schedule_step step;
-            enum status refused;
-            struct put_item *item; /* its answer is the engine's; NULL when the step puts none */
-            bool stale;            /* out */
-        } fire;
-    };
-};
-
+/* What an engine may do differently. The layers above ask for these, and never for a name. */
 enum engine_capability {
-    ENGINE_DURABLE = 1 << 0, /* survives a restart */
-    /* Ops apply inside submit; the view is exact from then on. Else a view is what the answers so
-     * far say, less what claims under way are to take; its heads may be older than its counts. */
+    /* What was answered with OK survives a restart. Without it everything is gone at close. */
+    ENGINE_DURABLE = 1 << 0,
+    /* Ops take effect inside submit, in order of submission, and are done in that order; when one
+     * is done, everything submitted before it is as durable as it is. The view is exact at every
+     * moment between two calls, and so is q->schedules; but the head of a lane may be an older one
+     * until engine_holds() was true.
+     *
+     * Without it the view is what the answers so far say, less what claims under way may take; its
+     * heads may be older than its counts, and a claim may find more or less than it shows. Plans
+     * are made without it, and the engine keeps the in-flight limits itself. An ENGINE_COUNT brings
+     * it up to date. */
     ENGINE_LIVE_VIEW = 1 << 1,
-    ENGINE_SHARED = 1 << 2, /* other processes change the same queues */
+    /* Other processes change the same queues. Queues come and go (QUEUE_OPEN, `touched`, `gone`),
+     * configurations change under ops (op.outdated), and one of the processes speaks for all
+     * (engine_speaks). Clocks are the store's. Without LIVE_VIEW. */
+    ENGINE_SHARED = 1 << 2,
 };
 
-/* The tables of an engine that keeps messages in a database, as far as they can swell. */
-#define ENGINE_TABLES(X)                                                                           \
-    X(READY, "ready")                                                                              \
-    X(SCHEDULED, "scheduled")                                                                      \
-    X(LEASED, "leased")                                                                            \
-    X(DEAD, "dead")                                                                                \
-    X(HISTORY, "history")                                                                          \
-    X(BODY, "body")                                                                                \
-    X(DEDUP, "dedup")                                                                              \
-    X(TALLY, "tally")                                                                              \
-    X(COUNTED, "counted")                                                                          \
-    X(LANE, "lane")                                                                                \
-    X(MARK, "mark")
+/* What an engine is told when it is opened. */
 
-enum engine_table {
-#define X(symbol, name) ENGINE_TABLE_##symbol,
-    ENGINE_TABLES(X)
-#undef X
-        ENGINE_TABLE_COUNT
+/* A setting of one engine, declared in its kind. From this table come the key in triage.conf, the
+ * flag, the variable in the environment, the line in --help, and the check of what is given. */
+struct engine_setting {
+    const char *name; /* "memory_limit": no other setting has it */
+    enum engine_setting_type {
+        ENGINE_TEXT,
+        ENGINE_NUMBER, /* up to UINT32_MAX */
+        ENGINE_BYTES,  /* 64K, 128M, 1G, 2T */
+    } type;
+    uint64_t min, max; /* the range of a number, both 0 for any; the longest text */
+    const char *value; /* the default, as it would be written */
+    const char *takes; /* "DIR": what --help calls it */
+    const char *help;
+    /* Whoever gives this setting means this engine: what is logged when another one runs; or NULL.
+     */
+    const char *unused;
 };
 
+/* What was given for one of them. */
+struct engine_value {
+    const char *name;
+    const char *text;
+    uint64_t number;
+};
+
+/* When what was answered is safe: on the disk, with the kernel, or on the disk every so often. */
+enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
+bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
+
+/* Asks for a poll of this shard, and for another look at next_due_ms. Any thread, also the shard's
+ * own; never while holding what a callback of the engine needs. Once too often does no harm. Not
+ * before the first submit or next_due_ms of that shard, and not after close has returned. */
+typedef void engine_wake(void *ctx, uint32_t shard);
+
+struct engine_options {
+    const char *kind;                  /* a name: engine_kind_find() */
+    const struct engine_value *values; /* of the settings that its kind declares */
+    uint32_t value_count;
+    enum durability durability;
+    int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
+    struct instant now;       /* when it is opened; zero: the machine's clocks */
+    bool asks;                /* the caller asks engine_holds() before each claim */
+    bool trace;               /* every op is logged: trace.h */
+    engine_wake *wake;
+    void *wake_ctx;
+};
+
+/* For engines. A setting that was not given is "" or 0, which an engine takes for its default. */
+const char *engine_option_text(const struct engine_options *o, const char *name);
+uint64_t engine_option_number(const struct engine_options *o, const char *name);
+
+/* What an engine counts. */
+
+/* A counter of one engine, declared in its kind. /metrics has it as triage_engine_NAME. */
+struct engine_counter {
+    const char *name; /* "refills_total" */
+    enum engine_counter_type { ENGINE_COUNTER, ENGINE_GAUGE } type;
+    enum engine_counter_unit {
+        ENGINE_PLAIN,
+        ENGINE_MILLI,
+        ENGINE_MICRO
+    } unit; /* of what it says */
+    const char *help;
+    bool of_store; /* the same on every server that shares the store */
+    /* Not NULL: a value for each of these, which /metrics shows with the label. */
+    const char *label;
+    const char *const *labels;
+    uint32_t label_count;
+    const char *after; /* the name of another counter: no samples while that is 0; or NULL */
+};
+
+#define ENGINE_OWN_MAX 40
+
+/* Each shard counts for itself, and the layer above adds up; what belongs to the process is counted
+ * by the first shard alone. An engine brings its part up to date in poll at the latest. */
 struct engine_counters {
-    uint64_t ops[ENGINE_VERB_COUNT];
-    uint64_t groups;         /* commits */
-    uint64_t group_ops;      /* ops in them */
-    uint64_t commit_us;      /* time spent committing */
-    uint64_t refills;        /* reads of a tail from disk */
-    uint64_t resident_bytes; /* messages in memory */
-    uint64_t disk_free_bytes;
-    uint64_t table_looks; /* how often what follows was read; 0: there are no tables */
-    uint64_t table_dead_rows[ENGINE_TABLE_COUNT];
-    uint64_t table_bytes[ENGINE_TABLE_COUNT];
-    uint64_t table_index_bytes[ENGINE_TABLE_COUNT];
-    uint64_t oldest_transaction_ms; /* for so long nothing that died could be taken away */
+    uint64_t ops[ENGINE_VERB_COUNT]; /* engine_submit counts */
+    uint64_t groups;                 /* commits; 0 where there are none, as the next two */
+    uint64_t group_ops;              /* ops in them */
+    uint64_t commit_us;              /* time spent committing */
+    /* What its kind declares, in that order; one place for each, or for each of its labels. */
+    uint64_t own[ENGINE_OWN_MAX];
 };
 
-/* A consistent copy of an engine's store, made while it serves. It appears under its name when it
- * is whole and on the disk; until then, and after a failure, there is nothing of that name. */
 #define BACKUP_PATH_MAX 1024
 
+/* A backup: see engine_backup_fn. */
 struct engine_backup {
     /* Set by the caller. */
-    const char *directory;     /* a name in engine_options.backup_dir, or the path of one */
+    const char *directory;     /* a name in the folder of backups, or the path of one */
     const atomic_bool *cancel; /* ends it: DRAINING */
     /* Set by the engine. */
     char path[BACKUP_PATH_MAX];
@@ -403,124 +258,220 @@ struct engine_preview {
     struct buf notes;
 };
 
-/* What each engine provides; callers use the wrappers below, which assert and count. */
+/* The callbacks. One typedef for each, with what Triage guarantees when it calls and what the
+ * engine guarantees when it returns. Those marked optional may be NULL. */
+
+/* Takes an op over.
+ * Triage:
+ *   - engine_submit() has asserted, counted and cleared what op.h says
+ *   - also from inside `done`, and so from inside engine_poll
+ * Engine:
+ *   - waits for no network. It should not wait for a disk either, because all of the shard waits
+ *     with it; with options.asks a CLAIM never does
+ *   - never calls op->done; may call its other callbacks
+ *   - LIVE_VIEW: the op has taken effect when it returns */
+typedef void engine_submit_fn(struct engine *e, struct engine_op *op, struct instant now);
+
+/* What was submitted may now be made durable: it is worth a commit.
+ * Triage:
+ *   - once for each turn of the loop, also when nothing was submitted
+ * Engine:
+ *   - returns without waiting
+ *   - may put it off, to gather more: then it goes on by itself, or in a poll after a wake */
+typedef void engine_flush_fn(struct engine *e);
+
+/* Reports what is done.
+ * Triage:
+ *   - at any time, also without a wake; never from inside itself
+ * Engine:
+ *   - calls engine_finish() for each op that is done, and returns for how many it did
+ *   - returns without waiting; when ops are under way and nothing more will be reported by calling
+ *     again at once, a wake will come
+ *   - `reading`, `failed` and the counters are brought up to date here at the latest */
+typedef uint32_t engine_poll_fn(struct engine *e);
+
+/* When time has something to do: milliseconds until a SWEEP is due, 0 for now, INT64_MAX for never.
+ * Triage:
+ *   - any number of times in a turn. After 0 it submits a SWEEP, unless one is under way, the
+ *     server drains, or the engine failed
+ *   - submits no SWEEP without it, but after one that said `more`, and for sweep.look
+ * Engine:
+ *   - may have effects: it is the moment to take news from other threads, and to note that the next
+ *     SWEEP has work to do
+ *   - when the answer becomes smaller without a call of this shard, a wake comes */
+typedef int64_t engine_next_due_fn(struct engine *e, struct instant now);
+
+/* Whether a claim like this can be answered without waiting for a disk. Optional: always.
+ * Triage:
+ *   - only with options.asks, before each CLAIM of the queue
+ * Engine:
+ *   - false: what is missing is being brought. `reading` is above 0 until it is here, a wake comes
+ *     then, and a SWEEP will show the queue to `touched`
+ *   - with options.asks a CLAIM finds only what is at hand, and does not wait */
+typedef bool engine_holds_fn(struct engine *e, struct engine_queue *q,
+                             const struct claim_question *ask, struct instant now);
+
+/* The handle of a queue that this shard knows, or NULL.
+ * Engine:
+ *   - LIVE_VIEW: from the QUEUE_SET that makes it to the QUEUE_DELETE that takes it, inside submit
+ *   - others: from done to done; SHARED: a queue that others made may be missing (QUEUE_OPEN) */
+typedef struct engine_queue *engine_queue_find_fn(struct engine *e, const char *name, size_t len);
+
+/* All of them, in no order: *at starts at 0 and is the engine's; NULL ends.
+ * Triage:
+ *   - no other call on this shard until the end */
+typedef struct engine_queue *engine_queue_each_fn(struct engine *e, size_t *at);
+
+/* Whether this process is the one that tells the world about the store (alerts). Optional: always.
+ * Any thread.
+ * Engine:
+ *   - of all processes on the store at most one at a time; when it dies, another one within
+ *     ENGINE_SPEAKER_MS */
+typedef bool engine_speaks_fn(struct engine *e, struct instant now);
+#define ENGINE_SPEAKER_MS 10000
+
+/* How the store is. Any thread.
+ * Engine:
+ *   - OK; STORAGE_FULL: enqueues are refused, the rest goes on; ENGINE_UNAVAILABLE: ops fail
+ *   - puts words for people into detail, without secrets
+ *   - returns soon: it may look at a disk, and waits for no network */
+typedef enum status engine_health_fn(struct engine *e, struct buf *detail);
+
+/* A consistent copy of the store, made while it serves. Optional: there are none. Any thread; takes
+ * its time.
+ * Triage:
+ *   - b->directory and b->cancel are set; it is over before the engine is closed
+ * Engine:
+ *   - the copy appears under its name when it is whole and on the disk. Until then, and after a
+ *     failure, there is nothing of that name
+ *   - BACKUP_UNAVAILABLE, BACKUP_RUNNING (one at a time), INVALID_FIELD for the directory,
+ *     STORAGE_FULL, DRAINING when cancelled; each with a sentence in b->error */
+typedef enum status engine_backup_fn(struct engine *e, struct engine_backup *b);
+typedef void engine_backup_progress_fn(struct engine *e, struct engine_backup_progress *p);
+
+/* Wrappers only (wrap.h): the inner engine has finished op. */
+typedef void engine_finished_fn(struct engine *e, struct engine_op *op);
+
+/* Ends all shards of an open engine.
+ * Triage:
+ *   - on one thread, when no other uses any shard; nothing is in flight or being read
+ * Engine:
+ *   - everything is freed, every thread is gone; no wake comes after it has returned */
+typedef void engine_close_fn(struct engine *shards[], uint32_t shard_count);
+
 struct engine_ops {
-    const char *name;
-    uint32_t capabilities;
-    void (*submit)(struct engine *e, struct engine_op *op, struct instant now);
-    void (*flush)(struct engine *e);
-    uint32_t (*poll)(struct engine *e);
-    int64_t (*next_due_ms)(struct engine *e, struct instant now);
-    bool (*holds)(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
-                  struct instant now); /* or NULL: it always does */
-    struct engine_queue *(*queue_find)(struct engine *e, const char *name, size_t len);
-    struct engine_queue *(*queue_each)(struct engine *e, size_t *at);
-    bool (*speaks)(struct engine *e, struct instant now); /* or NULL: it always does */
-    enum status (*health)(struct engine *e, struct buf *detail);
-    /* NULL, both: it makes none. */
-    enum status (*backup)(struct engine *e, struct engine_backup *b);
-    void (*backup_progress)(struct engine *e, struct engine_backup_progress *p);
-    void (*close)(struct engine *shards[], uint32_t shard_count);
+    engine_submit_fn *submit;
+    engine_flush_fn *flush;
+    engine_poll_fn *poll;
+    engine_next_due_fn *next_due_ms;
+    engine_holds_fn *holds; /* optional */
+    engine_queue_find_fn *queue_find;
+    engine_queue_each_fn *queue_each;
+    engine_speaks_fn *speaks; /* optional */
+    engine_health_fn *health;
+    engine_backup_fn *backup; /* optional, as the next */
+    engine_backup_progress_fn *backup_progress;
+    engine_finished_fn *finished; /* wrappers only */
+    engine_close_fn *close;
 };
 
-/* First member of each engine's struct. */
+/* First member of each engine's struct. What is in it changes only inside a call on the shard's
+ * thread. */
 struct engine {
     const struct engine_ops *ops;
+    const struct engine_kind *kind;
+    struct engine *outer; /* the wrapper around it, or NULL */
     struct engine_counters counters;
-    uint64_t in_flight; /* submitted and not done */
-    uint32_t reading;   /* reads under way, each of which will wake the shard */
+    uint64_t in_flight; /* submitted and not done: engine_submit and engine_finish count */
+    uint32_t reading;   /* reads under way, for engine_holds or a sweep; each will wake the shard */
     bool failed;        /* for good: only a restart can bring it back to what is on disk */
 };
 
-static inline const struct queue_view *engine_queue_moment(const struct engine_queue *q)
-{
-    return q->moment ? q->moment : &q->view;
-}
+/* Kinds */
+
+/* Opens the store once and hands out one engine per shard, each with the queues that
+ * engine_shard_of() gives it.
+ * Triage:
+ *   - `options` and what it points to stay until close
+ * Engine:
+ *   - what a DURABLE engine holds can be found (queue_find) and claimed when this returns. A SHARED
+ *     one whose store is away may open without: sweeps show the queues then, when it is back
+ *   - on failure nothing stays open, and `error` has a sentence */
+typedef enum status engine_open_fn(const struct engine_options *options, uint32_t shard_count,
+                                   struct engine *shards[], struct buf *error);
+
+/* Brings the store up to date, which opening it does too; `report` has a sentence. */
+typedef enum status engine_migrate_fn(const struct engine_options *options, struct buf *report);
+
+/* Looks at a store that no server has open. OK also when there is damage. Otherwise nothing was
+ * looked at, and `error` has a sentence. */
+typedef enum status engine_inspect_fn(const char *path, struct engine_inspection *i,
+                                      struct buf *error);
+typedef void engine_preview_fn(const struct engine_options *options, struct engine_preview *p);
+
+/* An engine as a whole: what registry.c lists. */
+struct engine_kind {
+    const char *name;
+    uint32_t capabilities; /* a set of enum engine_capability */
+    engine_open_fn *open;
+    engine_migrate_fn *migrate; /* optional, as the next two */
+    engine_inspect_fn *inspect;
+    engine_preview_fn *preview;
+    const struct engine_setting *settings;
+    uint32_t setting_count;
+    const struct engine_counter *counters;
+    uint32_t counter_count;
+    const char *place;     /* the setting that says where the data is, for the log; or NULL */
+    const char *no_backup; /* what to do instead, where there is no backup: half a sentence */
+};
+
+const struct engine_kind *engine_kind_at(size_t i); /* NULL behind the last */
+const struct engine_kind *engine_kind_find(const char *name);
+void engine_kind_names(struct buf *out, const char *between); /* of all */
+/* One more than registry.c has, for tests; before any is opened. `kind` stays. */
+void engine_kind_add(const struct engine_kind *kind);
 
 static inline bool engine_has(const struct engine *e, enum engine_capability capability)
 {
-    return e->ops->capabilities & capability;
+    return e->kind->capabilities & capability;
 }
 
-enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
-
-struct engine_options {
-    const char *kind;            /* "memory", "local", "postgres" */
-    const char *data_dir;        /* local */
-    const char *backup_dir;      /* local: where backups are made; NULL or empty: none are */
-    const char *postgres;        /* postgres: a connection string as libpq takes them */
-    const char *postgres_listen; /* … for notifications alone; NULL or empty: the same */
-    int64_t postgres_timeout_ms; /* … how long a group may take; 0: the default */
-    enum durability durability;
-    int64_t sync_interval_ms; /* DURABILITY_INTERVAL */
-    uint64_t memory_limit;    /* bytes of messages to keep in memory; 0: the default */
-    struct instant now;       /* when it is opened; zero: the machine's clocks */
-    uint64_t disk_reserve;    /* enqueues are refused below this much free space; 0: the default */
-    bool asks;                /* the caller asks engine_holds() before each claim */
-    /* Called from any thread when engine_poll has something to do. */
-    void (*wake)(void *ctx, uint32_t shard);
-    void *wake_ctx;
-};
-
-/* Opens the store once and hands out one engine per shard, each with the queues that
- * engine_shard_of() gives it. On failure nothing stays open and `error` has a sentence. */
 MUST_USE enum status engine_open(const struct engine_options *options, uint32_t shard_count,
                                  struct engine *shards[], struct buf *error);
-/* Brings the engine's store up to date, which opening it does too; `report` has a sentence. */
 MUST_USE enum status engine_migrate(const struct engine_options *options, struct buf *report);
-/* OK also when there is damage. Otherwise nothing was looked at, and `error` has a sentence. */
-MUST_USE enum status engine_inspect(const struct engine_options *options,
-                                    struct engine_inspection *i, struct buf *error);
+MUST_USE enum status engine_inspect(const char *path, struct engine_inspection *i,
+                                    struct buf *error); /* with the first kind that can */
 void engine_preview(const struct engine_options *options, struct engine_preview *p);
-bool engine_known(const char *kind);
 void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in flight */
-extern const char *const engine_table_names[ENGINE_TABLE_COUNT];
+
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
-bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
 
+/* For callers: the callbacks by the same names, which assert and count. */
 void engine_submit(struct engine *e, struct engine_op *op, struct instant now);
-void engine_flush(struct engine *e);    /* what was submitted may now be committed */
-uint32_t engine_poll(struct engine *e); /* fires done for what is durable; returns how many */
-int64_t engine_next_due_ms(struct engine *e, struct instant now); /* ms until a SWEEP; INT64_MAX */
+void engine_flush(struct engine *e);
+uint32_t engine_poll(struct engine *e);
+int64_t engine_next_due_ms(struct engine *e, struct instant now);
 
-/* Whether such a claim can be answered without waiting for a disk. When not, what is missing is
- * being brought, and a SWEEP will touch the queue when it is time to ask again. With options.asks a
- * claim finds only what is there; a caller that does not ask makes the engine wait instead. */
 static inline bool engine_holds(struct engine *e, struct engine_queue *q,
                                 const struct claim_question *ask, struct instant now)
 {
     return !e->ops->holds || e->ops->holds(e, q, ask, now);
 }
 
-/* Whether this process is the one of all that share the store that tells the world about it. At
- * most one does at a time; when it dies, another one does within ENGINE_SPEAKER_MS. Any thread. */
-#define ENGINE_SPEAKER_MS 10000
 static inline bool engine_speaks(struct engine *e, struct instant now)
 {
     return !e->ops->speaks || e->ops->speaks(e, now);
 }
 
 struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len);
-struct engine_queue *engine_queue_each(struct engine *e,
-                                       size_t *at); /* at starts at 0; NULL ends */
+struct engine_queue *engine_queue_each(struct engine *e, size_t *at);
 
-/* A cursor as clients have it. Whether an engine can have made it only that engine knows. */
-#define CURSOR_TEXT_MAX 64
-void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX]);
-bool cursor_parse(const char *text, size_t len, struct list_cursor *c);
-
-/* For engines: every engine file offers one of these, and reports each op through engine_finish. */
-typedef enum status engine_opener(const struct engine_options *options, uint32_t shard_count,
-                                  struct engine *shards[], struct buf *error);
-void engine_finish(struct engine *e, struct engine_op *op);
-
-/* Takes its time, and may be called from any thread, for any shard. BACKUP_UNAVAILABLE,
- * BACKUP_RUNNING (one at a time), INVALID_FIELD for the directory, STORAGE_FULL, DRAINING; each
- * with a sentence. Over before the engine is closed. */
 MUST_USE enum status engine_backup(struct engine *e, struct engine_backup *b);
 void engine_backup_progress(struct engine *e, struct engine_backup_progress *p);
-
-/* OK, STORAGE_FULL (enqueues are refused, the rest goes on) or ENGINE_UNAVAILABLE, with words. */
 enum status engine_health(struct engine *e, struct buf *detail);
+
+/* For engines: reports an op as done, from inside poll. The op is the caller's again, and may be
+ * gone when this returns. */
+void engine_finish(struct engine *e, struct engine_op *op);
 
 #endif

@@ -25,8 +25,7 @@ static void queue_set(struct memory *m, struct engine_op *op, struct instant now
 {
     op->status = STATUS_OK;
     if (op->queue) {
-        op->status = resident_configure(resident_queue_of(op->queue), op->set.config,
-                                        &op->set.level_name, now);
+        op->status = resident_configure(resident_queue_of(op->queue), op, now);
         return;
     }
     struct queue_config config = *op->set.config;
@@ -99,8 +98,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 }
 
 static const struct engine_ops memory_ops = {
-    .name = "memory",
-    .capabilities = ENGINE_LIVE_VIEW,
     .submit = submit,
     .flush = flush,
     .poll = poll,
@@ -112,8 +109,8 @@ static const struct engine_ops memory_ops = {
     .close = close_all,
 };
 
-enum status memory_open(const struct engine_options *options, uint32_t shard_count,
-                        struct engine *shards[], struct buf *error)
+static enum status memory_open(const struct engine_options *options, uint32_t shard_count,
+                               struct engine *shards[], struct buf *error)
 {
     (void)options;
     (void)error;
@@ -121,10 +118,21 @@ enum status memory_open(const struct engine_options *options, uint32_t shard_cou
     atomic_init(next_queue_id, 1);
     for (uint32_t i = 0; i < shard_count; i++) {
         struct memory *m = mem_zalloc(sizeof(*m));
-        resident_init(&m->r, &memory_ops);
+        resident_init(&m->r, &memory_ops, &memory_kind);
         m->done_last = &m->done_first;
         m->next_queue_id = next_queue_id;
         shards[i] = &m->r.base;
     }
     return STATUS_OK;
 }
+
+static const struct engine_counter counters[] = {RESIDENT_COUNTER};
+
+const struct engine_kind memory_kind = {
+    .name = "memory",
+    .capabilities = ENGINE_LIVE_VIEW,
+    .open = memory_open,
+    .counters = counters,
+    .counter_count = sizeof(counters) / sizeof(counters[0]),
+    .no_backup = "use the engine local to keep messages",
+};

@@ -5,6 +5,6 @@
 
 #include "engine/engine.h"
 
-engine_opener memory_open;
+extern const struct engine_kind memory_kind;
 
 #endif

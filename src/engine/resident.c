@@ -3,6 +3,7 @@
 #include "base/random.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +12,9 @@ struct due {
     struct order_node node; /* tie: the queue's id */
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops)
+void resident_init(struct resident *r, const struct engine_ops *ops, const struct engine_kind *kind)
 {
-    *r = (struct resident){.base = {.ops = ops}};
+    *r = (struct resident){.base = {.ops = ops, .kind = kind}};
     order_init(&r->wall);
     order_init(&r->mono);
     order_init(&r->recurring);
@@ -62,7 +63,7 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
     rq->face.next_seq = 1;
     rq->engine = r;
     queue_init(&rq->core, id, &rq->face.config, &rq->face.view, &rq->face.next_seq, random_bytes);
-    rq->core.memory_total = &r->base.counters.resident_bytes;
+    rq->core.memory_total = &r->base.counters.own[RESIDENT_BYTES];
     rq->due_wall = due_new(rq);
     rq->due_mono = due_new(rq);
     map_put(&r->queues, rq->face.name, len, rq);
@@ -198,14 +199,31 @@ struct engine_queue *resident_queue_each(struct engine *e, size_t *at)
     return rq ? &rq->face : NULL;
 }
 
-enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
-                               const char **level_name, struct instant now)
+/* Which schedule keeps a level, unless messages do. */
+static void note_schedule(const struct resident_queue *rq, struct engine_op *op)
 {
     bool used[LEVEL_COUNT_MAX];
     queue_view_used(&rq->face.view, used);
-    struct queue_config config = *next;
-    if (!levels_adopt_slots(&rq->face.config, used, &config, level_name))
+    int rank = levels_rank_of_name(&rq->face.config, op->set.level_name);
+    const char *name = resident_schedule_of_level(rq, op->set.level_name);
+    op->set.schedule_name[0] = '\0';
+    if (name && !used[rq->face.config.levels[rank].slot])
+        snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%s", name);
+}
+
+enum status resident_configure(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    bool used[LEVEL_COUNT_MAX];
+    struct queue_config config = *op->set.config;
+    queue_view_used(&rq->face.view, used);
+    resident_schedules_use(rq, used);
+    if (!levels_adopt_slots(&rq->face.config, used, &config, &op->set.level_name)) {
+        note_schedule(rq, op);
         return STATUS_LEVEL_IN_USE;
+    }
+    if (op->set.dry)
+        return STATUS_OK;
+    resident_schedules_follow(rq, &config);
     levels_adopt_history(&rq->face.config, &config, now.wall_ms);
     rq->face.config = config;
     rq->face.version++;

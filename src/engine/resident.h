@@ -8,6 +8,13 @@
 #include "core/queue.h"
 #include "engine/engine.h"
 
+/* What messages take in memory: the first counter that such an engine declares. */
+enum { RESIDENT_BYTES = 0 };
+#define RESIDENT_COUNTER                                                                           \
+    {                                                                                              \
+        .name = "resident_bytes", .type = ENGINE_GAUGE, .help = "Messages in memory."              \
+    }
+
 struct due;
 struct recurring;
 
@@ -60,7 +67,8 @@ struct resident {
     struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
 };
 
-void resident_init(struct resident *r, const struct engine_ops *ops);
+void resident_init(struct resident *r, const struct engine_ops *ops,
+                   const struct engine_kind *kind);
 void resident_fini(struct resident *r);
 
 struct resident_queue *resident_queue_new(struct resident *r, const char *name, uint32_t id,
@@ -108,10 +116,14 @@ void resident_schedules_sweep(struct resident *r, struct engine_op *op, struct i
 void resident_schedule_restore(struct resident_queue *rq, struct schedule *s);
 void resident_schedules_retire(struct resident_queue *rq); /* their timers end */
 void resident_schedules_free(struct resident_queue *rq);
+void resident_schedules_use(const struct resident_queue *rq, bool used[LEVEL_COUNT_MAX]);
+const char *resident_schedule_of_level(const struct resident_queue *rq, const char *level_name);
+/* `next` is to be the configuration: each schedule names the level that its level goes on as. */
+void resident_schedules_follow(struct resident_queue *rq, const struct queue_config *next);
 
-/* Checks and adopts a new configuration. */
-MUST_USE enum status resident_configure(struct resident_queue *rq, const struct queue_config *next,
-                                        const char **level_name, struct instant now);
+/* Checks op->set.config and adopts it, unless the op is dry. */
+MUST_USE enum status resident_configure(struct resident_queue *rq, struct engine_op *op,
+                                        struct instant now);
 
 void resident_touch(struct resident_queue *rq); /* marks it dirty */
 

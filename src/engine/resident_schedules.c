@@ -81,6 +81,9 @@ void resident_schedule_set(struct resident_queue *rq, struct engine_op *op, stru
         return;
     }
     schedule_copy(&next, set);
+    int rank = schedule_rank(&next, &rq->face.config);
+    if (rank >= 0)
+        schedule_name_level(&next, &rq->face.config.levels[rank]);
     schedule_inherit(&next, s ? &s->schedule : NULL);
     if (s)
         schedule_fini(&s->schedule);
@@ -154,6 +157,44 @@ void resident_fire(struct resident_queue *rq, struct engine_op *op, struct insta
             changed(rq, s->schedule.name, &s->schedule);
     }
     rq->firing = NULL;
+}
+
+/* Levels */
+
+void resident_schedules_use(const struct resident_queue *rq, bool used[LEVEL_COUNT_MAX])
+{
+    const struct queue_config *config = &rq->face.config;
+    for (uint32_t i = 0; i < rq->face.schedules; i++) {
+        int rank = schedule_rank(&rq->schedules[i]->schedule, config);
+        if (rank >= 0)
+            used[config->levels[rank].slot] = true;
+    }
+}
+
+const char *resident_schedule_of_level(const struct resident_queue *rq, const char *level_name)
+{
+    int wanted = levels_rank_of_name(&rq->face.config, level_name);
+    for (uint32_t i = 0; wanted >= 0 && i < rq->face.schedules; i++) {
+        const struct schedule *s = &rq->schedules[i]->schedule;
+        if (schedule_rank(s, &rq->face.config) == wanted)
+            return s->name;
+    }
+    return NULL;
+}
+
+/* A store of an earlier version has numbers: they get their names while they still mean the same.
+ */
+void resident_schedules_follow(struct resident_queue *rq, const struct queue_config *next)
+{
+    for (uint32_t i = 0; i < rq->face.schedules; i++) {
+        struct schedule *s = &rq->schedules[i]->schedule;
+        int rank = schedule_rank(s, &rq->face.config);
+        if (rank < 0)
+            continue;
+        int heir = levels_rank_of_slot(next, rq->face.config.levels[rank].slot);
+        if (heir >= 0 && schedule_name_level(s, &next->levels[heir]))
+            changed(rq, s->name, s);
+    }
 }
 
 void resident_schedules_sweep(struct resident *r, struct engine_op *op, struct instant now)

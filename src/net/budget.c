@@ -10,18 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE_PART 8    /* of the limit, for those within their share */
-#define SHORT_PART   16   /* of the limit; when less is left, somebody has to give way */
-#define NOTHING_PART 4096 /* of the limit; who holds no more does not want a share */
+#define RESERVE_PART   8    /* of the limit, for those within their share */
+#define OVERDRAFT_PART 4    /* of the limit, beyond it: places, until others have given way */
+#define SHORT_PART     16   /* of the limit; when less is left, somebody has to give way */
+#define NOTHING_PART   4096 /* of the limit; who holds no more does not want a share */
 
 /* An address in eight bytes and a letter, so that keys of two kinds are never equal. */
-struct key {
+struct budget_key {
     char bytes[9];
 };
 
 struct account {
     struct budget *budget;
-    struct key key;
+    struct budget_key key;
     uint32_t references;          /* under the budget's mutex … */
     _Atomic uint32_t connections; /* … as are changes of this */
     _Atomic int64_t held[BUDGET_KIND_COUNT];
@@ -56,9 +57,9 @@ void budget_free(struct budget *b)
 
 /* Addresses */
 
-static struct key key_of(const struct sockaddr *peer)
+static struct budget_key key_of(const struct sockaddr *peer)
 {
-    struct key key = {{0}};
+    struct budget_key key = {{0}};
     if (peer->sa_family == AF_INET) {
         key.bytes[0] = '4';
         memcpy(key.bytes + 1, &((const struct sockaddr_in *)peer)->sin_addr, 4);
@@ -71,7 +72,7 @@ static struct key key_of(const struct sockaddr *peer)
     return key;
 }
 
-static struct account *account_get(struct budget *b, const struct key *key)
+static struct account *account_get(struct budget *b, const struct budget_key *key)
 {
     struct account *a = map_get(&b->accounts, key->bytes, sizeof(key->bytes));
     if (a)
@@ -90,7 +91,7 @@ static void note(struct budget *b, enum budget_event event)
 
 struct account *account_open(struct budget *b, const struct sockaddr *peer)
 {
-    struct key key = key_of(peer);
+    struct budget_key key = key_of(peer);
     pthread_mutex_lock(&b->mutex);
     struct account *a = account_get(b, &key);
     bool full = b->limits.connections_max > 0 && a->connections >= b->limits.connections_max;
@@ -161,6 +162,13 @@ static int64_t soft_of(const struct budget *b, enum budget_kind kind)
     return limit_of(b, kind) - limit_of(b, kind) / RESERVE_PART;
 }
 
+/* What all together may hold while some are giving way. */
+static int64_t ceiling_of(const struct budget *b, enum budget_kind kind)
+{
+    int64_t limit = limit_of(b, kind);
+    return kind == BUDGET_WAITING ? limit + limit / OVERDRAFT_PART : limit;
+}
+
 static bool wants(const struct budget *b, enum budget_kind kind, int64_t held)
 {
     return held > limit_of(b, kind) / NOTHING_PART;
@@ -190,15 +198,15 @@ uint64_t account_due(const struct account *a, enum budget_kind kind)
 
 uint64_t account_room(const struct account *a, enum budget_kind kind)
 {
-    uint64_t left = more_of(limit_of(a->budget, kind) - get(&a->budget->total[kind]), 0);
+    uint64_t left = more_of(ceiling_of(a->budget, kind) - get(&a->budget->total[kind]), 0);
     uint64_t due = account_due(a, kind);
     return due < left ? due : left;
 }
 
-bool budget_is_short(const struct budget *b)
+bool budget_is_short(const struct budget *b, enum budget_kind kind)
 {
-    int64_t limit = limit_of(b, BUDGET_BYTES);
-    return get(&b->total[BUDGET_BYTES]) > limit - limit / SHORT_PART;
+    int64_t limit = limit_of(b, kind);
+    return get(&b->total[kind]) > limit - limit / SHORT_PART;
 }
 
 bool budget_is_spent(const struct budget *b)
@@ -206,10 +214,10 @@ bool budget_is_spent(const struct budget *b)
     return get(&b->total[BUDGET_BYTES]) >= limit_of(b, BUDGET_BYTES);
 }
 
-bool account_is_over(const struct account *a)
+bool account_is_over(const struct account *a, enum budget_kind kind)
 {
-    int64_t held = get(&a->held[BUDGET_BYTES]);
-    return held > share_of(a, BUDGET_BYTES, held);
+    int64_t held = get(&a->held[kind]);
+    return held > share_of(a, kind, held);
 }
 
 /* Counts are exact because each change knows what it found; their order between threads does not
@@ -246,6 +254,7 @@ struct budget_counters budget_counters(struct budget *b)
         .refused_bodies = b->events[BUDGET_REFUSED_BODY],
         .refused_answers = b->events[BUDGET_REFUSED_ANSWER],
         .refused_waiting = b->events[BUDGET_REFUSED_WAITING],
+        .ended_waits = b->events[BUDGET_ENDED_WAIT],
         .shed_connections = b->events[BUDGET_SHED],
     };
 }

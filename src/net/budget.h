@@ -13,6 +13,10 @@
  * above its share when half of that is in use has to give something back: budget_is_short() and
  * account_is_over() tell who. The first half of it is for what is not known before.
  *
+ * Places for claims that wait may be overdrawn by a quarter of the limit, by those within their
+ * share: so a newcomer is not refused while the waits of those above theirs are being ended. Bytes
+ * are never overdrawn.
+ *
  * An address that holds next to nothing has no share of its own. When there are so many of them
  * that they take everything together, nobody is above a share: then who asks is refused. */
 #ifndef TRIAGE_NET_BUDGET_H
@@ -42,6 +46,7 @@ struct budget_limits {
     X(refused_bodies, "Requests refused because there was no room for their body.")                \
     X(refused_answers, "Requests refused because there was no room for the answer.")               \
     X(refused_waiting, "Claims refused because too many were waiting.")                            \
+    X(ended_waits, "Waits ended early, with an empty answer, to give places to other addresses.")  \
     X(shed_connections, "Connections closed to give what they held to other addresses.")
 
 struct budget_counters {
@@ -55,14 +60,15 @@ enum budget_event {
     BUDGET_REFUSED_BODY,
     BUDGET_REFUSED_ANSWER,
     BUDGET_REFUSED_WAITING,
+    BUDGET_ENDED_WAIT,
     BUDGET_SHED,
     BUDGET_EVENT_COUNT
 };
 
 struct budget *budget_new(const struct budget_limits *limits);
 void budget_free(struct budget *b); /* every account is closed; NULL is fine */
-bool budget_is_short(const struct budget *b);
-bool budget_is_spent(const struct budget *b); /* nothing is left, whoever asks */
+bool budget_is_short(const struct budget *b, enum budget_kind kind);
+bool budget_is_spent(const struct budget *b); /* no byte is left, whoever asks */
 struct budget_counters budget_counters(struct budget *b);
 
 /* The account of a peer's address, for one connection; NULL when it has as many as it may. */
@@ -76,7 +82,8 @@ void account_unref(struct account *a);
 /* How much more the address may take now, and when those above their share have given way. */
 uint64_t account_room(const struct account *a, enum budget_kind kind);
 uint64_t account_due(const struct account *a, enum budget_kind kind);
-bool account_is_over(const struct account *a); /* it holds more bytes than its share */
+/* Whether it holds more than its share. */
+bool account_is_over(const struct account *a, enum budget_kind kind);
 /* Takes or gives back, and is never refused: ask account_room() before. */
 void account_charge(struct account *a, enum budget_kind kind, int64_t change);
 void account_note(struct account *a, enum budget_event event);

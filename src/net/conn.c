@@ -42,13 +42,32 @@ static void watch_set(struct conn *c, enum watch watch, uint64_t since_ms)
     c->watch_ms = since_ms;
 }
 
+bool conn_only_waits(const struct conn *c)
+{
+    if (c->waiting == 0 || c->out.len + c->sending.len > 0)
+        return false;
+    const struct http_request *req = STAILQ_FIRST(&c->requests);
+    while (req && (req->waits > 0 || req->answered))
+        req = STAILQ_NEXT(req, next);
+    return !req;
+}
+
+/* No clock runs: its requests are under way. */
+static void watch_none(struct conn *c)
+{
+    if (!conn_only_waits(c))
+        watch_set(c, WATCH_NONE, 0);
+    else if (c->watch != WATCH_WAIT)
+        watch_set(c, WATCH_WAIT, uv_now(c->server->loop));
+}
+
 void conn_watch(struct conn *c)
 {
     uint64_t now_ms = uv_now(c->server->loop);
     if (c->shut)
         watch_set(c, WATCH_LINGER, c->watch == WATCH_LINGER ? c->watch_ms : now_ms);
     else if (c->last || c->ended)
-        watch_set(c, WATCH_NONE, 0);
+        watch_none(c);
     else if (c->tls && !c->tls->greeted)
         watch_set(c, WATCH_GREETING, c->began_ms);
     else if (c->head_len > 0)
@@ -58,7 +77,7 @@ void conn_watch(struct conn *c)
     else if (c->request_count == 0 && conn_unsent(c) == 0)
         watch_set(c, WATCH_IDLE, now_ms);
     else
-        watch_set(c, WATCH_NONE, 0);
+        watch_none(c);
 }
 
 /* Requests leave the list before their on_hangup is called; one that an on_hangup answers while it

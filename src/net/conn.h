@@ -36,6 +36,7 @@
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
 enum watch {
     WATCH_NONE,     /* its requests are under way; it may wait as long as they do */
+    WATCH_WAIT,     /* the same, and all of them wait: no clock, but it may have to give way */
     WATCH_GREETING, /* TLS: its handshake */
     WATCH_HEAD,
     WATCH_BODY,
@@ -80,10 +81,14 @@ struct conn {
     bool continue_due; /* 100 Continue is owed once its turn comes */
     uint64_t content_length;
     size_t body_max;
+    const void *pass; /* of admit, for the request that is coming in */
     struct parse_chunks chunks;
     uint64_t skip; /* bytes still to come of a body that was refused */
     size_t discarded;
     uint64_t waits_turn; /* in which input_waits was set */
+    const char *rest;    /* in `in`, while a handler has the request before it */
+    bool body_taken;     /* … by the handler: `in` has only the rest now */
+    bool body_out;       /* … and the request is not answered yet */
 
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;
@@ -130,8 +135,8 @@ struct conn {
     uint64_t window_ms; /* of its body: since when … */
     size_t window_len;  /* … and how much was there then */
     TAILQ_ENTRY(conn) writer_link;
-    size_t writer_left; /* unsent at the last look */
-    uint64_t writer_ms; /* of the last progress */
+    size_t writer_left; /* unsent at the beginning of the window … */
+    uint64_t writer_ms; /* … which was then */
 };
 
 struct http_server {
@@ -162,6 +167,8 @@ struct http_server {
     uint64_t turn; /* of the loop */
     unsigned turn_accepts;
     unsigned turn_handshakes;
+    uint64_t turn_handshakes_us;                              /* when the first of them began */
+    const struct account *turn_greeters[HTTP_HANDSHAKES_MAX]; /* whose they were */
     unsigned greetings_waiting; /* connections whose handshake waits for a later turn */
 
     bool draining;
@@ -203,6 +210,10 @@ void conn_close(struct conn *c); /* at once; cuts off its requests */
 void conn_refuse(struct conn *c, enum status status, const char *detail);
 
 void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
+
+/* Whether nothing is done for it: each of its requests waits for something that may never happen,
+ * or has an answer that waits behind such a one. */
+bool conn_only_waits(const struct conn *c);
 
 static inline size_t conn_unsent(const struct conn *c)
 {

@@ -1,5 +1,7 @@
 #include "net/conn.h"
 
+#include "base/clock.h"
+
 /* TLS on a connection: what is received are records, with requests in them, and before these a
  * handshake. tls_stream.c speaks to OpenSSL; this file decides when it may. */
 
@@ -57,14 +59,36 @@ static void greeting_wait(struct conn *c, bool waits)
         conn_postpone(c);
 }
 
+/* An address leaves one step of each turn to the others, however many of its own wait. */
+static bool greeting_may(const struct conn *c)
+{
+    const struct http_server *s = c->server;
+    unsigned max = s->limits.handshakes_max, own = 0;
+    for (unsigned i = 0; i < s->turn_handshakes; i++)
+        own += s->turn_greeters[i] == c->account;
+    if (s->turn_handshakes == 0)
+        return true;
+    return s->turn_handshakes < max && own < max - 1 &&
+           clock_mono_us() - s->turn_handshakes_us < HTTP_HANDSHAKES_US;
+}
+
+static void greeting_note(const struct conn *c)
+{
+    struct http_server *s = c->server;
+    if (s->turn_handshakes == 0)
+        s->turn_handshakes_us = clock_mono_us();
+    s->turn_greeters[s->turn_handshakes++] = c->account;
+}
+
 void records_feed(struct conn *c, const char *data, size_t len)
 {
     struct http_server *s = c->server;
-    bool may = s->greetings_waiting == 0 && s->turn_handshakes < s->limits.handshakes_max;
+    bool may = s->greetings_waiting == 0 && greeting_may(c);
     if (is_plain_http(c, data)) {
         tls_drop(c);
     } else if (c->tls->greeted || may) {
-        s->turn_handshakes += !c->tls->greeted;
+        if (!c->tls->greeted)
+            greeting_note(c);
         records_take(c, data, len);
     } else {
         buf_put(&c->in, data, len);
@@ -74,14 +98,13 @@ void records_feed(struct conn *c, const char *data, size_t len)
 
 void greeting_resume(struct conn *c)
 {
-    struct http_server *s = c->server;
-    if (s->turn_handshakes >= s->limits.handshakes_max) {
+    if (!greeting_may(c)) {
         conn_postpone(c);
         return;
     }
     struct buf waited = c->in;
     c->in = (struct buf){0};
-    s->turn_handshakes++;
+    greeting_note(c);
     greeting_wait(c, false);
     records_take(c, waited.data, waited.len);
     buf_fini(&waited);

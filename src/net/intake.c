@@ -17,8 +17,8 @@ static const char not_plain[] = "This port speaks plain HTTP: use http:// here."
 bool intake_is_full(const struct conn *c)
 {
     size_t waits = conn_unsent(c);
-    return c->request_count >= c->server->limits.pipeline_max || waits > CONN_PAUSE_SIZE ||
-           (waits > 0 && memory_is_tight(c));
+    return c->body_out || c->request_count >= c->server->limits.pipeline_max ||
+           waits > CONN_PAUSE_SIZE || (waits > 0 && memory_is_tight(c));
 }
 
 /* The number is the path's own, so the sentence is made each time. */
@@ -100,6 +100,7 @@ static enum status head_begin(struct conn *c, const char *data, const char **why
         buf_fini(&verdict.body);
         return STATUS_OK;
     }
+    c->pass = verdict.pass;
     if (c->content_length == 0 && !c->chunked)
         return STATUS_OK;
     c->body_max = verdict.body_max;
@@ -128,6 +129,7 @@ static void request_deliver(struct conn *c, const char *body, size_t body_len, b
     req->body = body;
     req->body_len = body_len;
     req->fresh = fresh;
+    req->pass = c->pass;
     c->last |= !head->keep_alive;
     c->head_len = 0;
     c->continue_due = false;
@@ -195,6 +197,7 @@ static enum status request_take(struct conn *c, char *data, size_t *len, size_t 
         assert(status == STATUS_OK);
     }
     *end = request_end;
+    c->rest = data + request_end;
     request_deliver(c, data + head_len, c->chunked ? c->chunks.decoded : (size_t)c->content_length,
                     fresh);
     c->began_ms = uv_now(s->loop);
@@ -237,8 +240,29 @@ static size_t input_take(struct conn *c, char *data, size_t *len)
             break;
         }
         at += end;
+        if (c->body_taken) { /* `data` is not ours any more */
+            c->body_taken = false;
+            c->input_waits = c->in.len > 0;
+            c->waits_turn = c->server->turn;
+            at = 0;
+            break;
+        }
     }
     return c->last ? *len : at;
+}
+
+bool http_body_take(struct http_request *req, struct buf *memory)
+{
+    struct conn *c = req->conn;
+    const char *end = c && c->in.len > 0 ? c->in.data + c->in.len : NULL;
+    if (!end || req->body < c->in.data || req->body >= end)
+        return false;
+    struct buf rest = {0};
+    buf_put(&rest, c->rest, (size_t)(end - c->rest));
+    *memory = c->in;
+    c->in = rest;
+    c->body_taken = c->body_out = req->body_taken = true;
+    return true;
 }
 
 /* … from what was kept. */

@@ -28,10 +28,10 @@ static struct account *peer_account(struct conn *c)
     return account_open(c->server->budget, (struct sockaddr *)&peer);
 }
 
-/* Its address has many more connections than the newcomer's, and nobody waits for an answer. */
+/* Its address has many more connections than the newcomer's, and nothing is done for it. */
 static bool may_give_way(const struct conn *c, uint32_t many)
 {
-    return c->request_count == 0 && account_connections(c->account) > many;
+    return (c->request_count == 0 || conn_only_waits(c)) && account_connections(c->account) > many;
 }
 
 static bool one_gives_way(struct http_server *s, enum watch watch, uint32_t many)
@@ -49,13 +49,15 @@ static bool one_gives_way(struct http_server *s, enum watch watch, uint32_t many
 }
 
 /* When there are too many, the oldest of an address that has many more than the newcomer's gives
- * way: an idle one, or one whose request or handshake has begun and does not come. So nobody can
- * keep the others out by holding connections. */
+ * way: an idle one, or one whose request or handshake has begun and does not come, or one whose
+ * claims all wait, or whose body is still coming. So nobody can keep the others out by holding
+ * connections. */
 static bool idler_gives_way(struct http_server *s, const struct account *newcomer)
 {
     uint32_t many = 2 * account_connections(newcomer);
     return one_gives_way(s, WATCH_IDLE, many) || one_gives_way(s, WATCH_GREETING, many) ||
-           one_gives_way(s, WATCH_HEAD, many);
+           one_gives_way(s, WATCH_HEAD, many) || one_gives_way(s, WATCH_WAIT, many) ||
+           one_gives_way(s, WATCH_BODY, many);
 }
 
 /* Why it is only to be told that there are too many; NULL: it may stay, and has an account. */

@@ -2,6 +2,8 @@
 
 #include "base/plant.h"
 
+#include <assert.h>
+
 /* What connections hold, counted against the budget, and who gives way when it is too much.
  *
  * A connection is charged when it settles, in steps of MEMORY_STEP. The common request is answered
@@ -77,7 +79,8 @@ void memory_release(struct conn *c)
 
 bool memory_is_tight(const struct conn *c)
 {
-    return c->account && budget_is_short(c->server->budget) && account_is_over(c->account);
+    return c->account && budget_is_short(c->server->budget, BUDGET_BYTES) &&
+           account_is_over(c->account, BUDGET_BYTES);
 }
 
 bool memory_fits(struct conn *c, uint64_t body_len)
@@ -142,7 +145,7 @@ void memory_settle(struct conn *c)
         starve(c, bytes);
     else if (receives_much(c))
         body_refuse(c);
-    else if (bytes > MEMORY_SMALL && account_is_over(c->account))
+    else if (bytes > MEMORY_SMALL && account_is_over(c->account, BUDGET_BYTES))
         shed(c);
     else if (bytes > MEMORY_SMALL && budget_is_spent(c->server->budget))
         turn_away(c);
@@ -169,10 +172,50 @@ static void feed(struct conn *c)
 static void shed_some(struct http_server *s, size_t least)
 {
     struct conn *c = TAILQ_FIRST(&s->charged);
-    while (c && budget_is_short(s->budget)) {
+    while (c && budget_is_short(s->budget, BUDGET_BYTES)) {
         struct conn *next = TAILQ_NEXT(c, charged_link);
-        if (c->charge > least && account_is_over(c->account))
+        if (c->charge > least && account_is_over(c->account, BUDGET_BYTES))
             shed(c);
+        c = next;
+    }
+}
+
+/* Waits that end early */
+
+static struct http_request *first_waiting(const struct conn *c)
+{
+    struct http_request *req = STAILQ_FIRST(&c->requests);
+    while (req && req->waits == 0)
+        req = STAILQ_NEXT(req, next);
+    return req;
+}
+
+/* The places are free at once; the empty answer comes in this turn or a later one. It costs its
+ * client nothing but the next claim. */
+static void wait_end(struct http_request *req)
+{
+    struct conn *c = req->conn;
+    void (*end)(struct http_request * req) = req->on_hangup;
+    assert(end);
+    c->waiting -= req->waits;
+    req->waits = 0;
+    req->on_hangup = NULL;
+    waiting_set(c, c->waiting);
+    account_note(c->account, BUDGET_ENDED_WAIT);
+    conn_postpone(c);
+    end(req);
+}
+
+/* The list may lose the connection with its last wait. */
+static void end_some_waits(struct http_server *s)
+{
+    struct conn *c = TAILQ_FIRST(&s->charged);
+    while (c && budget_is_short(s->budget, BUDGET_WAITING)) {
+        struct conn *next = TAILQ_NEXT(c, charged_link);
+        struct http_request *req;
+        while (budget_is_short(s->budget, BUDGET_WAITING) &&
+               account_is_over(c->account, BUDGET_WAITING) && (req = first_waiting(c)))
+            wait_end(req);
         c = next;
     }
 }
@@ -200,6 +243,7 @@ void memory_sweep(struct http_server *s)
     /* The largest first, roughly: it takes few of them. */
     for (size_t least = 32ul << 20; least >= MEMORY_STEP / 8; least /= 8)
         shed_some(s, least);
+    end_some_waits(s);
     feed_all(s);
 }
 

@@ -205,7 +205,7 @@ static enum status line_read(struct parse_head *head, const char **at, const cha
  * letter; the compiler warns when two names meet in one. */
 #define KNOWN_PLACES            32
 #define KNOWN_PLACE(first, len) (((len) + (size_t)(first)) % KNOWN_PLACES)
-static const struct known {
+static const struct known_header {
     char name[24];
     uint32_t offset;
     unsigned char len;
@@ -235,7 +235,7 @@ static bool eight_differ(const char *name, const char *known, unsigned bits)
 
 /* `name` is a token, so bit 0x20 makes a capital small and no other byte a letter or a hyphen.
  * Eight bytes can be read even of the shortest: a colon and two line ends come after it. */
-static bool known_is(const struct known *k, struct http_slice name)
+static bool known_is(const struct known_header *k, struct http_slice name)
 {
     if (k->len != name.len)
         return false;
@@ -252,7 +252,7 @@ static enum status field_note(struct parse_head *head, const struct parse_field 
                               const char **why)
 {
     struct http_slice name = field->name;
-    const struct known *k = &knowns[KNOWN_PLACE(name.data[0] | 0x20, name.len)];
+    const struct known_header *k = &knowns[KNOWN_PLACE(name.data[0] | 0x20, name.len)];
     if (!known_is(k, name))
         return STATUS_OK;
     struct http_slice *slot = (struct http_slice *)((char *)head + k->offset);

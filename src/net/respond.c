@@ -147,6 +147,7 @@ void request_free(struct http_request *req)
     req->on_hangup = NULL;
     req->conn = NULL;
     req->answered = false;
+    req->body_taken = false;
     req->close = false;
     req->keep_alive = false;
     assert(req->charge == 0);
@@ -261,6 +262,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
         request_free(req);
         return;
     }
+    c->body_out = c->body_out && !req->body_taken;
     /* A connection that is going takes its requests along: see conn_close(). */
     if (c->closing || c->broken || output_overflows(c, body_len)) {
         req->answered = true;

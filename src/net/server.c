@@ -25,6 +25,7 @@ struct http_limits http_limits_default(void)
         .body_ms = HTTP_BODY_MS,
         .idle_ms = HTTP_IDLE_MS_MAX,
         .write_ms = HTTP_WRITE_MS_MAX,
+        .hold_ms = HTTP_HOLD_MS_MAX,
         .output_max = HTTP_OUTPUT_MAX,
         .buffers_max = HTTP_BUFFERS_MAX,
         .waiting_max = HTTP_CONNECTIONS_MAX,
@@ -162,8 +163,10 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     assert(s->limits.headers_max <= HTTP_HEADERS_MAX);
     assert(s->limits.accepts_max > 0);
     assert(s->limits.handshakes_max > 0);
+    assert(s->limits.handshakes_max <= HTTP_HANDSHAKES_MAX);
     assert(s->limits.pipeline_max > 0);
     assert(s->limits.body_rate > 0);
+    assert(s->limits.hold_ms > 0);
     TAILQ_INIT(&s->listeners);
     TAILQ_INIT(&s->conns);
     TAILQ_INIT(&s->dirty);

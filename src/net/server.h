@@ -18,7 +18,11 @@
  * ends its side and no unanswered request has an on_hangup, it may be a client
  * that closed only its sending half: the answers are still written, then the
  * connection is closed. So what must not be handed to someone who has left sets
- * on_hangup; what has to be done anyway does not. */
+ * on_hangup; what has to be done anyway does not.
+ *
+ * End of a wait: a request that took places to wait in (http_wait) may have to give
+ * them to another address. Its on_hangup is called, and its answer, given soon,
+ * still goes to its client: so it says that nothing came. */
 #ifndef TRIAGE_NET_SERVER_H
 #define TRIAGE_NET_SERVER_H
 
@@ -66,6 +70,7 @@ struct http_request {
     bool local;                   /* it came through a socket for this machine alone */
     bool has_body;                /* it announced one, of whatever length */
     bool fresh; /* for the handler: admit was asked about this one last, and nothing has moved */
+    const void *pass; /* for the handler: what admit let it in with */
 
     /* Valid until http_respond: the client's X-Request-Id, or a fresh one. Terminated. */
     char id[HTTP_REQUEST_ID_MAX + 1];
@@ -87,6 +92,7 @@ struct http_request {
     struct account *account; /* once the connection is gone: where the charge is */
     unsigned waits;          /* places that it has taken to wait in */
     bool answered;
+    bool body_taken; /* requests behind it wait until it is answered */
     bool close;      /* the connection ends with this answer */
     bool keep_alive; /* an HTTP/1.0 client asked for it and has to be told */
 };
@@ -94,9 +100,16 @@ struct http_request {
 /* Must lead to exactly one http_respond. */
 typedef void http_handler(struct http_request *req, void *ctx);
 
+/* In the handler: takes the memory in which the body lies, so that the body and the head stay valid
+ * until `memory` is freed. False when the body has no memory of its own; a large one always has.
+ * The requests behind this one are taken when it is answered: what is read in later turns still
+ * comes before them. */
+bool http_body_take(struct http_request *req, struct buf *memory);
+
 /* What admit says. All zero before. */
 struct http_verdict {
     size_t body_max;     /* the largest body that is taken */
+    const void *pass;    /* for the handler, once the body is there; has to last until then */
     int status;          /* 0, or how the request is refused */
     const char *headers; /* of the refusal: NULL or whole lines, good until admit is asked again */
     struct buf body;     /* of the refusal: a problem document; net frees it */
@@ -131,6 +144,7 @@ struct http_limits {
     uint64_t body_ms;         /* … in each window of this length */
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
+    uint64_t hold_ms;         /* a body and unsent bytes: each window brings its part of this */
     size_t output_max;        /* unsent bytes of one connection */
     struct budget *budget; /* borrowed, shared with other servers; NULL: one of its own, of … */
     uint64_t buffers_max;  /* … so many bytes in buffers, */
@@ -211,7 +225,8 @@ void http_respond(struct http_request *req, int status, const char *content_type
 struct http_slice http_header(const struct http_request *req, const char *name);
 
 /* Before a request is made to wait for something that may never happen: takes so many of the places
- * that the budget has for that, until the answer. False: there are too few, so answer at once. */
+ * that the budget has for that, until the answer. The handler sets on_hangup, by which the wait may
+ * be ended early. False: there are too few places, so answer at once. */
 MUST_USE bool http_wait(struct http_request *req, unsigned places);
 
 /* Where the request's memory is counted: net/budget.h. Valid until http_respond, on any thread. */

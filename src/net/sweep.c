@@ -22,8 +22,24 @@ static void sweep_list(struct http_server *s, enum watch watch, uint64_t limit_m
     }
 }
 
-/* Each window has to bring its part: what came before does not pay for silence, since a body that
- * is almost whole is what takes the most memory. */
+/* Each window has to bring its part, of so many bytes: the more is held for a peer, the faster it
+ * has to be. Otherwise a body of megabytes could drip for hours at the rate of a small one. */
+static uint64_t part_of(const struct http_limits *limits, uint64_t bytes, uint64_t window_ms)
+{
+    return bytes * window_ms / limits->hold_ms;
+}
+
+static uint64_t body_part(const struct conn *c)
+{
+    const struct http_limits *limits = &c->server->limits;
+    uint64_t least = limits->body_rate * limits->body_ms / 1000;
+    uint64_t size = c->chunked ? c->in.len : c->content_length;
+    uint64_t part = part_of(limits, size, limits->body_ms);
+    return part > least ? part : least;
+}
+
+/* What came before does not pay for silence, since a body that is almost whole is what takes the
+ * most memory. */
 static bool body_stalls(struct conn *c, bool late)
 {
     const struct http_limits *limits = &c->server->limits;
@@ -32,7 +48,7 @@ static bool body_stalls(struct conn *c, bool late)
         return false;
     size_t got =
         c->in.len + (c->tls ? c->tls->since_text : 0); /* a record is read when it is whole */
-    size_t wanted = c->window_len + limits->body_rate * limits->body_ms / 1000;
+    uint64_t wanted = c->window_len + body_part(c);
     c->window_ms = now_ms;
     c->window_len = got;
     return !late && got < wanted;
@@ -59,7 +75,8 @@ static void sweep_writers(struct http_server *s)
     while (c) {
         struct conn *next = TAILQ_NEXT(c, writer_link);
         size_t left = uv_stream_get_write_queue_size(&c->io.stream);
-        if (left != c->writer_left) {
+        uint64_t part = part_of(&s->limits, conn_unsent(c), s->limits.write_ms);
+        if (c->writer_left - left > part) { /* a new window begins as soon as enough was read */
             c->writer_left = left;
             c->writer_ms = now_ms;
         } else if (now_ms - c->writer_ms >= s->limits.write_ms) {

@@ -6,6 +6,57 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+enum { RECORD_CHANGE_CIPHER = 20, RECORD_HANDSHAKE = 22 };
+
+/* OpenSSL makes room for a message as large as its head announces, up to 128 KiB, before anything
+ * of it has come. So its bytes are looked at on their way in: messages may be in pieces, over
+ * several records, and a second ClientHello may follow the first. */
+
+static void record_begin(struct tls_stream *t)
+{
+    struct tls_greeting *g = &t->greeting;
+    g->head_len = 0;
+    g->record_left = (uint32_t)g->head[3] << 8 | g->head[4];
+    /* In TLS 1.3 this one says nothing, and in 1.2 that the next are encrypted. */
+    bool silent = g->head[0] == RECORD_CHANGE_CIPHER && SSL_version(t->ssl) != TLS1_2_VERSION;
+    if (silent)
+        g->message_left += g->record_left; /* it stands between messages, and is no part of one */
+    else if (g->head[0] != RECORD_HANDSHAKE)
+        g->sealed = true;
+}
+
+/* False: a message announces more than it may have. */
+static bool message_byte(struct tls_greeting *g, uint8_t byte)
+{
+    g->record_left--;
+    if (g->message_left > 0) {
+        g->message_left--;
+        return true;
+    }
+    g->message_head = g->message_head << 8 | byte;
+    if (++g->message_head_len < 4)
+        return true;
+    g->message_left = g->message_head & 0xffffff;
+    g->message_head_len = 0;
+    return g->message_left <= TLS_MESSAGE_MAX;
+}
+
+static bool greeting_fits(struct tls_stream *t, const char *data, size_t len)
+{
+    struct tls_greeting *g = &t->greeting;
+    bool fits = true;
+    for (size_t i = 0; i < len && fits && !g->sealed; i++) {
+        if (g->record_left > 0) {
+            fits = message_byte(g, (uint8_t)data[i]);
+            continue;
+        }
+        g->head[g->head_len++] = (uint8_t)data[i];
+        if (g->head_len == sizeof(g->head))
+            record_begin(t);
+    }
+    return fits;
+}
+
 /* OpenSSL reads and writes through a BIO of ours, straight from what libuv received and into a
  * buffer that it can write. So nothing is copied twice, and nothing waits in between. */
 
@@ -18,6 +69,8 @@ static int bio_read(BIO *bio, char *out, int len)
         BIO_set_retry_read(bio);
         return -1;
     }
+    if (t->chatter > TLS_CHATTER_MAX || (!t->greeted && !greeting_fits(t, t->input, n)))
+        return -1; /* which is an error of the stream, not a pause */
     memcpy(out, t->input, n);
     t->input += n;
     t->input_len -= n;

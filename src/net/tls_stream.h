@@ -9,17 +9,30 @@
 #include <openssl/ssl.h>
 
 #define TLS_GREETING_MAX (64 * 1024) /* bytes of a handshake */
+#define TLS_MESSAGE_MAX  (32 * 1024) /* … and of one message of it, as it announces itself */
 #define TLS_CHATTER_MAX  32          /* messages of the protocol itself between two of HTTP */
 #define TLS_STREAM_SIZE  (16 * 1024) /* what OpenSSL keeps for a connection that is quiet */
 #define TLS_RECORD_SIZE  (17 * 1024) /* and beside it for a record that is not whole */
+
+/* Where a greeting stands, read along with OpenSSL: records, and the messages in them. */
+struct tls_greeting {
+    uint8_t head[5]; /* of a record: its kind, two bytes of version, two of length */
+    uint8_t head_len;
+    uint32_t record_left;
+    uint32_t message_head; /* kind and length of a message, as far as they have come */
+    uint8_t message_head_len;
+    uint32_t message_left;
+    bool sealed; /* what follows is encrypted */
+};
 
 struct tls_stream {
     SSL *ssl;
     struct buf records; /* for the peer */
     const char *input;  /* received and not yet seen by OpenSSL */
     size_t input_len;
-    size_t since_text;        /* bytes received since there was something to read */
-    unsigned chatter;         /* messages of the protocol itself since then */
+    size_t since_text; /* bytes received since there was something to read */
+    unsigned chatter;  /* messages of the protocol itself since then */
+    struct tls_greeting greeting;
     bool greeted;             /* the handshake is over */
     bool failed;              /* nothing more can be read or sent but what is in `records` */
     bool ended;               /* by us: close_notify is in `records` or was sent */

@@ -1,6 +1,8 @@
 #include "conformance/driver.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/resident.h"
+#include "example_engine/example.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,23 +13,49 @@ struct driver d;
 
 struct variant {
     const char *name;
-    const char *kind;
-    enum durability durability;
-    uint64_t memory_limit;
+    struct rig_options rig;
     bool restarts_always;
     bool files;
-    bool asks;
+    bool threads; /* it has some, beside those with files */
 };
 
+#define HOLD 3 /* polls that may report nothing, where answers are held back */
+
 static const struct variant variants[] = {
-    {"memory", "memory", DURABILITY_FSYNC, 0, false, false, false},
-    {"local", "local", DURABILITY_FSYNC, 0, false, true, false},
-    {"local, os", "local", DURABILITY_OS, 0, false, true, false},
-    {"local, interval, small memory", "local", DURABILITY_INTERVAL, 1, false, true, false},
-    {"local, asked, small memory", "local", DURABILITY_OS, 1, false, true, true},
-    {"local, restarted again and again", "local", DURABILITY_OS, 0, true, true, false},
-    {"postgres", "postgres", DURABILITY_OS, 0, false, false, false},
-    {"postgres, restarted again and again", "postgres", DURABILITY_OS, 0, true, false, false},
+    {.name = "memory", .rig = {.kind = "memory"}},
+    {.name = "local", .rig = {.kind = "local"}, .files = true},
+    {.name = "local, os", .rig = {.kind = "local", .durability = DURABILITY_OS}, .files = true},
+    {.name = "local, interval, small memory",
+     .rig = {.kind = "local", .durability = DURABILITY_INTERVAL, .memory_limit = 1},
+     .files = true},
+    {.name = "local, asked, small memory",
+     .rig = {.kind = "local", .durability = DURABILITY_OS, .memory_limit = 1, .asks = true},
+     .files = true},
+    {.name = "local, restarted again and again",
+     .rig = {.kind = "local", .durability = DURABILITY_OS},
+     .restarts_always = true,
+     .files = true},
+    {.name = "postgres", .rig = {.kind = "postgres", .durability = DURABILITY_OS}},
+    {.name = "postgres, restarted again and again",
+     .rig = {.kind = "postgres", .durability = DURABILITY_OS},
+     .restarts_always = true},
+    {.name = "example", .rig = {.kind = "example"}, .threads = true},
+    /* With wrappers around them: nobody can tell, but for the time it takes. */
+    {.name = "memory, traced", .rig = {.kind = "memory", .traced = true}},
+    {.name = "memory, held back", .rig = {.kind = "memory", .hold_polls_max = HOLD}},
+    {.name = "local, traced",
+     .rig = {.kind = "local", .durability = DURABILITY_OS, .traced = true},
+     .files = true},
+    {.name = "local, held back, asked, small memory",
+     .rig = {.kind = "local",
+             .durability = DURABILITY_OS,
+             .memory_limit = 1,
+             .asks = true,
+             .hold_polls_max = HOLD},
+     .files = true},
+    {.name = "postgres, traced and held back",
+     .rig =
+         {.kind = "postgres", .durability = DURABILITY_OS, .traced = true, .hold_polls_max = HOLD}},
 };
 static const struct variant *variant;
 
@@ -40,7 +68,8 @@ static int setup(void **state)
     d.restarts_always = variant->restarts_always;
     d.checks = true;
     d.shown_count = d.steps = 0;
-    rig_init(&d.rig, variant->kind, variant->durability, variant->memory_limit, variant->asks);
+    log_set_level(variant->rig.traced ? LOG_WARN : LOG_INFO); /* the lines are made all the same */
+    rig_init(&d.rig, &variant->rig);
     return 0;
 }
 
@@ -73,14 +102,15 @@ static int run_variant(const struct CMUnitTest *tests, size_t count)
  * With the thread sanitizer only those are of interest that have threads. */
 static bool by_default(const struct variant *v)
 {
-    if (strcmp(v->kind, "postgres") != 0)
-        return !getenv("TRIAGE_TEST_THREADS") || (v->files && !v->restarts_always);
+    if (strcmp(v->rig.kind, "postgres") != 0)
+        return !getenv("TRIAGE_TEST_THREADS") || v->threads || (v->files && !v->restarts_always);
     return getenv("TRIAGE_TEST_POSTGRES") && (!v->restarts_always || getenv("TRIAGE_SOAK"));
 }
 
 int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only)
 {
     int failed = 0;
+    engine_kind_add(&example_kind);
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         variant = &variants[i];
         const char *only = getenv("TRIAGE_TEST_VARIANT");
@@ -144,7 +174,7 @@ static void recount(const char *q)
     uint64_t by_state[MESSAGE_STATE_COUNT] = {0};
     uint32_t found = list_all(q, 7);
     /* An engine that keeps its index in this process can be looked into. */
-    if (d.rig.engine->ops->capabilities & ENGINE_LIVE_VIEW)
+    if (engine_has(d.rig.engine, ENGINE_LIVE_VIEW))
         queue_check(&resident_queue_of(queue(q))->core);
     for (uint32_t i = 0; i < found; i++) {
         const struct shown *s = &d.shown[i];

@@ -1,5 +1,6 @@
 #include "conformance/rig.h"
 #include "core/explain.h"
+#include "engine/chaos.h"
 
 #include <assert.h>
 #include <libpq-fe.h>
@@ -45,6 +46,12 @@ static void open_engine(struct rig *r)
         abort();
     }
     buf_fini(&error);
+    struct chaos_options chaos = {.seed = 1,
+                                  .hold_polls_max = r->hold_polls_max,
+                                  .wake = r->options.wake,
+                                  .wake_ctx = r->options.wake_ctx};
+    if (r->hold_polls_max > 0)
+        chaos_wrap(&r->engine, 1, &chaos);
 }
 
 /* As good as a new one, without the time it takes to make one. */
@@ -70,29 +77,49 @@ static void empty_database(const char *conninfo)
     PQfinish(conn);
 }
 
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
-              bool asks)
+static void give(struct rig *r, struct engine_value value)
 {
+    r->values[r->options.value_count++] = value;
+    r->options.values = r->values;
+}
+
+uint64_t rig_counter(const struct rig *r, const char *name)
+{
+    const struct engine_kind *kind = r->engine->kind;
+    for (uint32_t i = 0, place = 0; i < kind->counter_count; i++) {
+        if (strcmp(kind->counters[i].name, name) == 0)
+            return r->engine->counters.own[place];
+        place += kind->counters[i].label ? kind->counters[i].label_count : 1;
+    }
+    return 0;
+}
+
+void rig_init(struct rig *r, const struct rig_options *options)
+{
+    const char *kind = options->kind;
     *r = (struct rig){
         /* 2050: a store may throw away in the background what the real clock says has run out. */
         .now = {.wall_ms = 2524608000000, .mono_ms = 5000000},
+        .hold_polls_max = options->hold_polls_max,
+        .memory_limit = options->memory_limit,
         .options = {.kind = kind,
-                    .durability = durability,
+                    .durability = options->durability,
                     .sync_interval_ms = 20,
-                    .memory_limit = memory_limit,
-                    .disk_reserve = 1,
-                    .asks = asks,
+                    .asks = options->asks,
+                    .trace = options->traced,
                     .wake = on_wake,
                     .wake_ctx = r},
     };
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->woken, NULL);
     if (strcmp(kind, "postgres") == 0) {
-        r->options.postgres = getenv("TRIAGE_TEST_POSTGRES");
-        empty_database(r->options.postgres);
-    } else if (strcmp(kind, "memory") != 0) {
+        empty_database(getenv("TRIAGE_TEST_POSTGRES"));
+        give(r, (struct engine_value){.name = "postgres", .text = getenv("TRIAGE_TEST_POSTGRES")});
+    } else if (strcmp(kind, "local") == 0) {
         folder_make(r->dir);
-        r->options.data_dir = r->dir;
+        give(r, (struct engine_value){.name = "data", .text = r->dir});
+        give(r, (struct engine_value){.name = "memory_limit", .number = options->memory_limit});
+        give(r, (struct engine_value){.name = "disk_reserve", .number = 1});
     }
     open_engine(r);
 }
@@ -115,7 +142,7 @@ void rig_reopen(struct rig *r)
 
 bool rig_durable(const struct rig *r)
 {
-    return r->engine->ops->capabilities & ENGINE_DURABLE;
+    return engine_has(r->engine, ENGINE_DURABLE);
 }
 
 static void on_done(struct engine_op *op)

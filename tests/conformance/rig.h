@@ -12,8 +12,23 @@
 
 #define RIG_PATIENCE_S 60
 
+/* Which engine, and what stands around it. */
+struct rig_options {
+    const char *kind;
+    enum durability durability;
+    uint64_t memory_limit;
+    /* The rig asks engine_holds() before each claim, as the broker does; between two runs the
+     * engine holds what a claim could take, so that every view is exact. */
+    bool asks;
+    bool traced;             /* trace.h */
+    uint32_t hold_polls_max; /* chaos.h: answers are held back over so many polls; 0: none */
+};
+
 struct rig {
     struct engine_options options;
+    uint32_t hold_polls_max;
+    uint64_t memory_limit;
+    struct engine_value values[4];
     struct engine *engine; /* NULL while closed */
     bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */
@@ -25,11 +40,8 @@ struct rig {
     bool wake;
 };
 
-/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. With
- * `asks` the rig asks engine_holds() before each claim, as the broker does; between two runs the
- * engine holds what a claim could take, so that every view is exact. */
-void rig_init(struct rig *r, const char *kind, enum durability durability, uint64_t memory_limit,
-              bool asks);
+/* Opens an engine with no data, files in a fresh temporary folder. Aborts when it cannot. */
+void rig_init(struct rig *r, const struct rig_options *options);
 void rig_fini(struct rig *r); /* closes; the folder is gone */
 
 void rig_reopen(struct rig *r); /* close and open again on the same data */
@@ -38,6 +50,7 @@ bool rig_durable(const struct rig *r);
 /* Submits the ops as one group and returns when each is done. Their `done` and `user` are the
  * rig's. */
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count);
+uint64_t rig_counter(const struct rig *r, const char *name); /* of those its kind declares */
 void rig_run_one(struct rig *r, struct engine_op *op);
 void rig_wait(struct rig *r); /* until the engine asks for attention */
 

@@ -86,7 +86,11 @@ static struct engine *open_copy(const char *dir)
     struct engine_options options = d.rig.options;
     struct engine *engine = NULL;
     struct buf error = {0};
-    options.data_dir = dir;
+    struct engine_value values[] = {{.name = "data", .text = dir},
+                                    {.name = "memory_limit", .number = d.rig.memory_limit},
+                                    {.name = "disk_reserve", .number = 1}};
+    options.values = values;
+    options.value_count = sizeof(values) / sizeof(values[0]);
     options.now = d.rig.now;
     enum status status = engine_open(&options, 1, &engine, &error);
     if (status != STATUS_OK) {
@@ -128,7 +132,9 @@ static int setup_with(uint64_t memory_limit)
     d.variant = "local";
     d.restarts_always = d.checks = false;
     d.shown_count = 0;
-    rig_init(&d.rig, "local", DURABILITY_OS, memory_limit, false);
+    rig_init(&d.rig, &(struct rig_options){.kind = "local",
+                                           .durability = DURABILITY_OS,
+                                           .memory_limit = memory_limit});
     return 0;
 }
 
@@ -340,7 +346,7 @@ static void one_delayed_message_does_not_keep_a_lane_in_memory(void **state)
     }
     assert_int_equal(view(Q)->ready, 4000);
     assert_true(tail() > 3000);
-    assert_true(d.rig.engine->counters.resident_bytes < 2 * d.rig.options.memory_limit);
+    assert_true(rig_counter(&d.rig, "resident_bytes") < 2 * d.rig.memory_limit);
 }
 
 #define LISTED 60

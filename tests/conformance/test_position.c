@@ -52,7 +52,7 @@ static void compare_all(void)
         exact_count += exact[i];
         assert_true(said[i] < count);
     }
-    assert_true(exact_count == count || d.rig.options.memory_limit > 0);
+    assert_true(exact_count == count || d.rig.memory_limit > 0);
     for (uint32_t n = 0; n < count; n++) {
         assert_int_equal(claim_by(Q, &policy, 1), 1);
         uint32_t i = 0;
@@ -130,7 +130,7 @@ static void a_position_is_exact_near_the_head_and_bounded_behind(void **state)
     first_seq = d.shown[0].id.seq;
     struct place second = {d.shown[0].ready_ms, first_seq + 1};
     uint64_t ahead = rig_position(&d.rig, queue(Q), &policy, 0, second, &exact);
-    assert_true(exact || d.rig.options.memory_limit > 0);
+    assert_true(exact || d.rig.memory_limit > 0);
     assert_true(ahead == 1 || !exact);
 }
 

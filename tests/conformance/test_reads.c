@@ -11,7 +11,7 @@
 
 static bool in_files(void)
 {
-    return d.rig.options.memory_limit > 0;
+    return d.rig.memory_limit > 0;
 }
 
 static bool asked(void)

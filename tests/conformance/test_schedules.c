@@ -242,23 +242,87 @@ static void what_the_queue_refuses_stays_due(void **state)
     assert_due(first + 60000, 0, 1);
 }
 
-static void a_level_that_is_gone_refuses_too(void **state)
+/* Changes the configuration of the queue, or only asks. */
+static void configure(struct engine_op *op, const struct queue_config *config, bool dry)
+{
+    *op = (struct engine_op){.verb = ENGINE_QUEUE_SET, .queue = queue(Q)};
+    op->set.name = Q;
+    op->set.config = config;
+    op->set.dry = dry;
+    rig_run_one(&d.rig, op);
+}
+
+static void a_level_that_a_schedule_names_cannot_vanish(void **state)
 {
     (void)state;
     begin(0);
     assert_int_equal(set(every("tick", 60, (struct spec){.payload = "tick", .rank = 1})),
                      STATUS_OK);
     struct queue_config config = rig_config(1);
+    struct engine_op op;
+    for (int dry = 1; dry >= 0; dry--) {
+        configure(&op, &config, dry);
+        assert_int_equal(op.status, STATUS_LEVEL_IN_USE);
+        assert_string_equal(op.set.level_name, "L1");
+        assert_string_equal(op.set.schedule_name, "tick");
+    }
+    put(Q, "x", 1); /* and of both reasons the message is told */
+    configure(&op, &config, false);
+    assert_int_equal(op.status, STATUS_LEVEL_IN_USE);
+    assert_string_equal(op.set.schedule_name, "");
+    struct shown s = claim_one(Q);
+    assert_int_equal(ack(Q, &s), STATUS_OK);
+    assert_int_equal(drop("tick"), STATUS_OK);
     assert_int_equal(set_queue(Q, &config), STATUS_OK);
-    int64_t first = show("tick")->timing.next_ms;
+}
+
+static void what_is_asked_dry_changes_nothing(void **state)
+{
+    (void)state;
+    begin(0);
+    struct queue_config config = rig_config(3);
+    struct engine_op op;
+    configure(&op, &config, true);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_int_equal(queue(Q)->config.level_count, 2);
+    configure(&op, &config, false);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_int_equal(queue(Q)->config.level_count, 3);
+}
+
+/* It was set by a number, and numbers have changed their levels since. */
+static void a_schedule_keeps_its_level_under_another_name(void **state)
+{
+    (void)state;
+    begin(0);
+    struct queue_config config = rig_config(3);
+    for (int rank = 0; rank < 3; rank++) {
+        config.levels[rank].has_number = true;
+        config.levels[rank].number = rank;
+    }
+    assert_int_equal(set_queue(Q, &config), STATUS_OK);
+    struct schedule s = every("tick", 60, (struct spec){.payload = "tick"});
+    s.draft.priority = (struct priority_ref){.kind = PRIORITY_NUMBER, .number = 1};
+    assert_int_equal(set(s), STATUS_OK);
+    assert_int_equal(seen[0].draft.priority.kind, PRIORITY_NAME);
+    assert_string_equal(seen[0].draft.priority.name, "L1");
+    /* L0 has the number 1 now, and what was L1 goes on behind the others. */
+    struct level was = config.levels[1];
+    config.levels[1] = config.levels[2];
+    config.levels[2] = was;
+    config.levels[2].has_number = false;
+    config.levels[2].number = 0;
+    config.levels[2].heir_of = (uint8_t)(queue(Q)->config.levels[1].slot + 1);
+    config.levels[0].number = 1;
+    snprintf(config.levels[2].name, sizeof(config.levels[2].name), "old");
+    assert_int_equal(set_queue(Q, &config), STATUS_OK);
+    restart();
+    assert_string_equal(show("tick")->draft.priority.name, "old");
     pass_unswept(60000);
-    turn();
-    assert_int_equal(show("tick")->timing.next_ms, first);
-    config = rig_config(2);
-    assert_int_equal(set_queue(Q, &config), STATUS_OK);
-    pass_unswept(SCHEDULE_AGAIN_MS);
     turns();
-    assert_due(first, 60000, 1);
+    put(Q, "first", 0);
+    put(Q, "second", 1);
+    assert_drains_as(Q, "first second tick");
 }
 
 static void a_step_without_a_message_only_moves_on(void **state)
@@ -486,7 +550,9 @@ int main(void)
         cmocka_unit_test(each_due_time_has_one_message),
         cmocka_unit_test(of_two_that_fire_a_due_time_one_does),
         cmocka_unit_test(what_the_queue_refuses_stays_due),
-        cmocka_unit_test(a_level_that_is_gone_refuses_too),
+        cmocka_unit_test(a_level_that_a_schedule_names_cannot_vanish),
+        cmocka_unit_test(what_is_asked_dry_changes_nothing),
+        cmocka_unit_test(a_schedule_keeps_its_level_under_another_name),
         cmocka_unit_test(a_step_without_a_message_only_moves_on),
         cmocka_unit_test(a_dedup_key_that_is_known_ends_the_due_time),
         cmocka_unit_test(setting_it_again_forgets_nothing),

@@ -37,8 +37,8 @@ static int setup(void **state)
     d.variant = "postgres";
     d.restarts_always = d.checks = false;
     d.shown_count = d.steps = 0;
-    rig_init(&d.rig, "postgres", DURABILITY_OS, 0, false);
-    others = PQconnectdb(d.rig.options.postgres);
+    rig_init(&d.rig, &(struct rig_options){.kind = "postgres", .durability = DURABILITY_OS});
+    others = PQconnectdb(getenv("TRIAGE_TEST_POSTGRES"));
     make();
     return 0;
 }

@@ -25,7 +25,7 @@ static void make(void)
 static void make_deep(void)
 {
     make();
-    if (d.rig.options.memory_limit)
+    if (d.rig.memory_limit)
         total = 20000;
 }
 

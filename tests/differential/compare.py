@@ -3,17 +3,21 @@ state, and cuts a sequence that tells them apart down to the shortest that still
 
     tests/differential/compare.py ARRANGEMENT [--seeds 1-3000] [--length 60]
 
-Prints each difference as curl lines, with both answers. The exit status is 1 when there was one."""
+Prints each difference as curl lines, with both answers. A server that dies is a difference, too. The
+exit status is 1 when there was one.
+
+SIGTERM ends it as an error would: the count is printed, and servers and PostgreSQL end."""
 
 import argparse
 import itertools
 import json
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
-from arrangements import ARRANGEMENTS, Reference  # noqa: E402
+from arrangements import ARRANGEMENTS, Died, Reference  # noqa: E402
 from steps import sequence  # noqa: E402
 from world import World  # noqa: E402
 
@@ -34,11 +38,18 @@ class Difference:
 
 
 def outcomes(arrangement, steps, queue):
-    """Yields (answer, world) of each step, and of the final state."""
+    """Yields (answer, world) of each step, and of the final state. When a server has died that is the
+    last answer, and the arrangement begins anew."""
     world = World(arrangement, queue)
-    for step in steps:
-        yield world.run(step), world
-    yield world.final_state(), world
+    try:
+        for step in steps:
+            yield world.run(step), world
+        state = world.final_state()
+        arrangement.check()
+        yield state, world
+    except Died as death:
+        arrangement.renew()
+        yield death.outcome, world
 
 
 def first_unlike(expected, found):
@@ -95,6 +106,20 @@ def explore(memory, other, seed, length):
     return shrink(memory, other, found) if found else None
 
 
+def end_by_signal(number, _):
+    sys.exit(128 + number)
+
+
+def explore_all(memory, other, name, seeds, length, done):
+    for seed in seeds:
+        found = explore(memory, other, seed, length)
+        done.append(bool(found))
+        if found:
+            print(f"\n# seed {seed}: {name} differs\n{found}", flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{len(done)} sequences, {sum(done)} differences", end="", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("arrangement", choices=ARRANGEMENTS)
@@ -102,22 +127,19 @@ def main():
     parser.add_argument("--length", type=int, default=60)
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
-    memory, other = Reference(), ARRANGEMENTS[options.arrangement]()
-    count = different = 0
+    seeds = range(int(first), int(last or first) + 1)
+    signal.signal(signal.SIGTERM, end_by_signal)
+    done, started = [], []  # whether each sequence has a difference
     try:
-        for seed in range(int(first), int(last or first) + 1):
-            found = explore(memory, other, seed, options.length)
-            count += 1
-            if found:
-                different += 1
-                print(f"\n# seed {seed}: {options.arrangement} differs\n{found}", flush=True)
-            if sys.stderr.isatty():
-                print(f"\r{count} sequences, {different} differences", end="", file=sys.stderr)
+        for make in (Reference, ARRANGEMENTS[options.arrangement]):
+            started.append(make())
+        explore_all(*started, options.arrangement, seeds, options.length, done)
     finally:
-        memory.end()
-        other.end()
-    print(f"{options.arrangement}: {count} sequences, {different} with a difference")
-    sys.exit(1 if different else 0)
+        print(f"{options.arrangement}: {len(done)} sequences, {sum(done)} with a difference",
+              flush=True)
+        for each in started:
+            each.end()
+    sys.exit(1 if any(done) else 0)
 
 
 if __name__ == "__main__":

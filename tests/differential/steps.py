@@ -7,12 +7,16 @@ arrangement for itself, which is how two of them can be compared.
 
 Time is either far away (FAR seconds and more) or waited for: a step that depends on the clock
 carries the wait in itself, and nobody looks in between. So a sequence has the same outcome twice,
-however slow the machine is."""
+however slow the machine is. That is also why no schedule here becomes due: how often one is due
+while a step waits is not the same twice; `system/test_schedules.py` and `faults/test_schedules.py`
+have those."""
 
+import json
 import random
 
 FAR = 3600
 SOON = 0.2  # seconds; what comes so soon is waited for at once
+BRIEF = 0.005  # seconds; a wait in which nothing can come: everybody else waits for the answer
 INSTANT = 0.01  # … and sixteen of these in a row, too
 
 LEVELS = ["a", "b", "c", "d", "e", "f"]
@@ -96,7 +100,12 @@ class Generator:
 
     def enqueue_bytes(self):
         self.count_stored(1)
-        query = {k: v for k, v in self.fields().items() if k not in ("metadata", "delay_until")}
+        query = self.fields()
+        metadata = query.pop("metadata", {})
+        if self.chance(0.5):
+            query.update((f"metadata.{key}", value) for key, value in metadata.items())
+        elif metadata:
+            query["metadata"] = json.dumps(metadata)
         return {"bytes": self.pick(["plain", "ff00fe", ""]), "query": query}
 
     def batch(self):
@@ -112,10 +121,25 @@ class Generator:
             fields["min_priority"] = self.priority()
         if self.chance(0.3):
             fields["visibility_timeout_seconds"] = self.pick([FAR, 43200, 43201, -1])
+        if self.chance(0.15):
+            fields["wait_seconds"] = self.pick([0, BRIEF, -1, 61])
         count = min(self.ready, fields.get("max", 1))
         self.delivered += max(0, count)
         self.ready -= max(0, count)
         return {"fields": fields}
+
+    def claim_by_get(self):
+        """One, with everything in the query; or refused, as a picture in a page would be."""
+        query = {}
+        if self.chance(0.3):
+            query["min_priority"] = self.priority()
+        if self.chance(0.3):
+            query["visibility_timeout_seconds"] = self.pick([FAR, 43200, 43201])
+        if self.chance(0.3):
+            query["wait_seconds"] = self.pick([0, BRIEF])
+        self.delivered += min(self.ready, 1)
+        self.ready -= min(self.ready, 1)
+        return {"query": query, "marked": self.chance(0.9)}
 
     def claim_many(self):
         """Of the queue and a second one, into which something is put before."""
@@ -124,6 +148,8 @@ class Generator:
             fields["order"] = self.pick(["urgency", "listed", "nonsense"])
         if self.chance(0.1):
             fields["min_priority"] = self.priority()
+        if self.chance(0.2):
+            fields["wait_seconds"] = BRIEF
         side = [self.pick(SIDE_PRIORITIES) for _ in range(self.random.randint(0, 4))]
         count = min(self.ready + len(side), fields["max"])
         self.delivered += count
@@ -190,6 +216,10 @@ class Generator:
         body = {"filter": wanted, "priority": self.priority()}
         if self.chance(0.3):
             body["dry_run"] = True
+        if self.chance(0.3):
+            body["actor"] = "ann"
+        if self.chance(0.3):
+            body["reason"] = self.pick(REASONS)
         return {"body": body}
 
     def level(self, name):
@@ -210,6 +240,19 @@ class Generator:
         names = self.random.sample(LEVELS, self.random.randint(1, len(LEVELS)))
         self.priorities = names
         return [self.level(name) for name in names]
+
+    def tried(self, make):
+        """What a change would make, and nothing is changed: the levels are those that were."""
+        before = self.priorities
+        arguments = make()
+        self.priorities = before
+        return arguments
+
+    def try_configure(self):
+        return self.tried(self.configure)
+
+    def try_patch(self):
+        return self.tried(self.patch)
 
     def configure(self):
         body = {}
@@ -262,14 +305,16 @@ class Generator:
         return {}
 
     def list_queues(self):
-        return {}
+        return {"limit": self.pick([1, 1, 100, 1000, 1001])}
 
     def export(self):
         return {"limit": self.pick([1, 2, 7, 1000]), "dead": self.chance(0.2)}
 
     def move(self):
-        """Out of the queue by an export, and back by an import."""
-        return {}
+        """Out of the queue by an export, and back by an import; levels by their place, of which one may
+        go into another."""
+        places = [self.random.randrange(6), self.random.randrange(6)]
+        return {"places": places if self.chance(0.4) else None}
 
     def pause(self):
         return {}
@@ -304,17 +349,26 @@ class Generator:
             body["max"] = self.pick([1, 2, 100])
         if self.chance(0.3):
             body["priority"] = self.priority()
+        if self.chance(0.3):
+            body["per_second"] = self.pick([1000, 5000, 0, -1])
         self.ready += 1
         return {"body": body}
 
+    def die(self):
+        """Some become dead letters, so that there are some to mend."""
+        self.ready -= min(self.ready, 2)
+        return {"fields": {"max": 2}}
+
     def amend(self):
-        body = {"payload": self.pick(["mended", {"mended": [1]}, ""])}
+        body = self.pick([{"payload": self.pick(["mended", {"mended": [1]}, ""])},
+                          {"payload_base64": self.pick(["AAH/", "", "not base64"])}])
         if self.chance(0.3):
             body["priority"] = self.priority()
         if self.chance(0.3):
             body["metadata"] = {"mended": True}
         self.ready += 1
-        return {"message": self.message(), "body": body}
+        return {"message": self.message(), "body": body,
+                "bytes": self.pick(["mended", "ff00fe", ""]) if self.chance(0.2) else None}
 
     # Rules that change under what is there: of the levels that the queue has by then, by their place
 
@@ -413,10 +467,10 @@ class Generator:
 
 
 WEIGHTS = {
-    "enqueue": 20, "enqueue_bytes": 2, "batch": 10, "claim": 18, "claim_many": 3, "ack": 8,
-    "ack_batch": 3, "nack": 6, "settle_batch": 3, "amend": 2,
+    "enqueue": 20, "enqueue_bytes": 2, "batch": 10, "claim": 18, "claim_by_get": 3, "claim_many": 3, "ack": 8,
+    "ack_batch": 3, "nack": 6, "settle_batch": 3, "die": 1.5, "amend": 2,
     "release": 3, "extend": 2, "show": 4, "position": 5, "cancel": 3, "escalate": 4,
-    "escalate_many": 2, "configure": 6, "patch": 3, "show_config": 1, "stats": 4, "list_queues": 1, "export": 2,
+    "escalate_many": 2, "configure": 6, "try_configure": 1, "patch": 3, "try_patch": 1, "show_config": 1, "stats": 4, "list_queues": 1, "export": 2,
     "move": 0.7, "pause": 0.7, "resume": 2, "purge": 0.4, "delete_queue": 0.4, "dead_list": 2,
     "dead_show": 1, "dead_drop": 0.5, "dead_purge": 0.3, "redrive": 1.5, "become_ready": 0.5,
     "expire": 0.4, "lose_lease": 0.4, "forget": 0.3, "restart": 0.7, "tune": 1.5, "grow_old": 1,

@@ -23,9 +23,11 @@ def memory():
 @pytest.fixture(scope="module", params=ARRANGEMENTS)
 def other(request):
     arrangement = ARRANGEMENTS[request.param]()
-    yield arrangement
-    assert arrangement.running(), "a server died"
-    arrangement.end()
+    try:
+        yield arrangement
+        assert arrangement.running(), "a server died"
+    finally:
+        arrangement.end()
 
 
 def seeds():

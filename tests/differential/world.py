@@ -14,6 +14,9 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 NO_ID = "msg_00000080g6gy2k2x5r000000000g"
 NO_RECEIPT = "rh_38fn2zfjefkjp8frx6n27y4arm"
 
+# Between two requests that store something: none shares a millisecond with the one before. A dead
+# letter that is mended is a new message at the old place, behind all others of that millisecond.
+APART_SECONDS = 0.002
 GROWN_OLD_SECONDS = 0.25  # for steps.INSTANT, once for each level that there can be
 
 # The default of a queue that nobody has configured otherwise.
@@ -60,6 +63,14 @@ def hours_away(ms):
 def plain_time(text):
     moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return hours_away(moment.replace(tzinfo=timezone.utc).timestamp() * 1000)
+
+
+def raw(text):
+    return b"\xff\x00\xfe" if text == "ff00fe" else text.encode()
+
+
+def told(answer):
+    return f"{answer.status} {answer.body.decode()[:2000].strip()}" if answer else "no answer"
 
 
 class World:
@@ -120,15 +131,14 @@ class World:
         return text.replace(self.queue, "QUEUE")
 
     def send(self, request):
-        line = request.as_curl("$URL")
+        self.lines.append((request.as_curl("$URL"), None))
         answer = self.arrangement.send(request)
-        self.lines.append((line, answer))
+        self.lines[-1] = (self.lines[-1][0], answer)
         return answer
 
     def written_down(self):
         """Every request as a curl line with its answer; ids are shell variables."""
-        text = "\n".join(entry if isinstance(entry, str) else
-                         f"{entry[0]}\n#   {entry[1].status} {entry[1].body.decode()[:2000].strip()}"
+        text = "\n".join(entry if isinstance(entry, str) else f"{entry[0]}\n#   {told(entry[1])}"
                          for entry in self.lines)
         for ident, name in self.names.items():
             kind, number = name.split()
@@ -138,10 +148,11 @@ class World:
     def ask(self, method, path, body=None, **options):
         """(status, document) with names in place of ids."""
         request = Request(method, path, body, **options)
-        request.spends = self.shares and (path.endswith("/claim") or path.endswith("/position"))
+        claims = path.endswith("/claim") or (method == "GET" and path.endswith("/messages"))
+        request.spends = self.shares and (claims or path.endswith("/position"))
         answer = self.send(request)
         document = json.loads(answer.body) if answer.body.strip() else None
-        if path == self.path and answer.status < 300:
+        if path == self.path and answer.status < 300 and "dry_run" not in request.query:
             self.shares = bool(document) and document.get("policy") == "weighted"
         return answer.status, document
 
@@ -188,16 +199,19 @@ class World:
     def do_enqueue(self, body):
         return self.do_enqueue_to(self.path, body)
 
+    def store(self, path, body, **options):
+        self.arrangement.pass_time(APART_SECONDS)
+        return self.ask("POST", path, body, **options)
+
     def do_enqueue_to(self, path, body):
-        status, document = self.ask("POST", path + "/messages", body)
+        status, document = self.store(path + "/messages", body)
         if status in (200, 201):
             self.meet(document["message_id"])
         return self.outcome(status, document)
 
     def do_enqueue_bytes(self, bytes, query):
-        data = b"\xff\x00\xfe" if bytes == "ff00fe" else bytes.encode()
-        status, document = self.ask("POST", self.path + "/messages", data, query=query,
-                                    kind="application/octet-stream")
+        status, document = self.store(self.path + "/messages", raw(bytes), query=query,
+                                      kind="application/octet-stream")
         if status in (200, 201):
             self.meet(document["message_id"])
         return self.outcome(status, document)
@@ -211,17 +225,23 @@ class World:
     def do_batch(self, messages, lines):
         if lines:
             data = "".join(json.dumps(m) + "\n" for m in messages).encode()
-            return self.stored_all(*self.ask("POST", self.path + "/messages/batch", data,
-                                             kind="application/x-ndjson"))
-        return self.stored_all(*self.ask("POST", self.path + "/messages/batch",
-                                         {"messages": messages}))
+            return self.stored_all(*self.store(self.path + "/messages/batch", data,
+                                               kind="application/x-ndjson"))
+        return self.stored_all(*self.store(self.path + "/messages/batch", {"messages": messages}))
 
-    def do_claim(self, fields):
-        status, document = self.ask("POST", self.path + "/messages/claim", fields)
+    def delivered(self, status, document):
         for message in document.get("messages", []):
             self.meet(message["message_id"])
             self.meet_delivery(message)
         return self.outcome(status, document)
+
+    def do_claim(self, fields):
+        return self.delivered(*self.ask("POST", self.path + "/messages/claim", fields))
+
+    def do_claim_by_get(self, query, marked):
+        headers = {"X-Requested-With": "tests"} if marked else {"Sec-Fetch-Site": "cross-site"}
+        return self.delivered(*self.ask("GET", self.path + "/messages", query=query,
+                                        headers=headers))
 
     def do_claim_many(self, fields, side, side_first):
         other = self.queue + "-side"
@@ -229,11 +249,7 @@ class World:
         for priority in side:
             self.do_enqueue_to(f"/v1/queues/{other}", {"payload": "side", "priority": priority})
         queues = [other, self.queue] if side_first else [self.queue, other]
-        status, document = self.ask("POST", "/v1/claim", {"queues": queues, **fields})
-        for message in document.get("messages", []):
-            self.meet(message["message_id"])
-            self.meet_delivery(message)
-        return self.outcome(status, document)
+        return self.delivered(*self.ask("POST", "/v1/claim", {"queues": queues, **fields}))
 
     def do_ack(self, delivery):
         ident, receipt = self.delivery(delivery)
@@ -281,14 +297,26 @@ class World:
     def do_patch(self, body):
         return self.outcome(*self.ask("PATCH", self.path, body))
 
+    def do_try_configure(self, body):
+        return self.outcome(*self.ask("PUT", self.path, body, query={"dry_run": True}))
+
+    def do_try_patch(self, body):
+        return self.outcome(*self.ask("PATCH", self.path, body, query={"dry_run": True}))
+
     def do_show_config(self):
         return self.get("")
 
     def do_stats(self):
         return self.get("/stats")
 
-    def do_list_queues(self):
-        return self.outcome(*self.ask("GET", "/v1/queues", query={"prefix": self.queue}))
+    def do_list_queues(self, limit):
+        pages, query = [], {"prefix": self.queue, "limit": limit}
+        while True:
+            status, document = self.ask("GET", "/v1/queues", query=query)
+            pages.append(self.outcome(status, document))
+            if status != 200 or document["next"] is None:
+                return pages
+            query["after"] = document["next"]
 
     def exported(self, limit, dead=False):
         """All lines, whatever the pages; an export promises no order."""
@@ -308,7 +336,7 @@ class World:
             return self.outcome(status, lines)
         return [200, sorted(self.plain(lines), key=lambda m: m["message_id"])]
 
-    def do_move(self):
+    def do_move(self, places):
         """The queue goes and comes back as an export of itself, imported twice. It could not come
         beside what is there: who stands first of two of one millisecond would be luck."""
         status, lines = self.exported(1000)
@@ -319,7 +347,10 @@ class World:
         made = self.outcome(*self.ask("PUT", self.path, document))
         lines.sort(key=lambda m: int(self.names.get(m["message_id"], "message -1").split()[1]))
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        names = [level["name"] for level in document["levels"]]
+        one, other = (names[place % len(names)] for place in places or (0, 0))
         imports = [self.stored_all(*self.ask("POST", self.path + "/messages/import", data,
+                                             query={f"map.{one}": other} if places else {},
                                              kind="application/x-ndjson")) for _ in range(2)]
         return [gone, made, *imports]
 
@@ -356,12 +387,30 @@ class World:
     def do_dead_purge(self):
         return self.post("/dead/purge")
 
-    def do_amend(self, message, body):
-        """The oldest dead letter, so that there mostly is one; else any message."""
+    def do_die(self, fields):
+        status, document = self.ask("GET", self.path)
+        if status != 200:
+            return self.outcome(status, document)
+        held = len(self.deliveries)
+        return [self.do_patch({"max_attempts": 1}), self.do_claim(fields),
+                *[self.do_nack(["delivery", number], {"reason": "died"})
+                  for number in range(held, len(self.deliveries))],
+                self.do_patch({"max_attempts": document["max_attempts"]})]
+
+    def oldest_dead(self):
         _, found = self.ask("GET", self.path + "/dead", query={"limit": 1})
-        dead = found.get("messages", [])
+        return found.get("messages", [])
+
+    def do_amend(self, message, body, bytes):
+        """The oldest dead letter, and where there is none something dies first; else any message."""
+        dead = self.oldest_dead() or (self.do_die({"max": 1}) and self.oldest_dead())
         ident = dead[0]["message_id"] if dead else self.message(message)
-        status, document = self.ask("POST", f"{self.path}/dead/{ident}/redrive", body)
+        path, rest = f"{self.path}/dead/{ident}/redrive", {"priority": body.get("priority")}
+        if bytes is None:
+            status, document = self.ask("POST", path, body)
+        else:
+            status, document = self.ask("POST", path, raw(bytes), kind="application/octet-stream",
+                                        query={k: v for k, v in rest.items() if v is not None})
         if status == 200:
             self.meet(document["message_id"])
         return self.outcome(status, document)

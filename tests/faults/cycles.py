@@ -34,7 +34,7 @@ class Filler(threading.Thread):
 
 
 class Drain(threading.Thread):
-    """Drains beside the test, which may wait for what the server says meanwhile."""
+    """Uses every verb and drains beside the test, which may wait for what the server says meanwhile."""
 
     def __init__(self, cycles):
         super().__init__()
@@ -44,6 +44,7 @@ class Drain(threading.Thread):
 
     def run(self):
         try:
+            self.cycles.use_every_verb()
             self.cycles.drain()
         except BaseException as error:
             self.error = error

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
+from bounds import HEARD_SECONDS, TIMER_SECONDS
 from history import OK, UNKNOWN, SLACK
 
 FOREVER = float("inf")
 TICK = 0.001  # seconds: a server counts waits in whole ones of these
-TIMER = 0.25  # seconds after which a lease or a delay that ended has certainly been noticed
-HEARD = 0.5  # seconds after which a server has certainly heard what another one did
 HANGUP = 1.0  # seconds after which a claim whose client went away has certainly let go
 
 
@@ -32,10 +31,10 @@ class Ready:
 def noticed(account, due):
     """When a delay or a lease that ended then has certainly been seen to: not while the server is
     stopped, nor by the first who are served after that."""
-    at = due + TIMER
+    at = due + TIMER_SECONDS
     for start, end in account.pauses:
         if due < end and at > start:
-            at = end + TIMER
+            at = end + TIMER_SECONDS
     return at
 
 
@@ -215,11 +214,12 @@ def check_answers(account, verdict):
 
 
 def check_empty(account, ready, verdict):
-    """A claim that found nothing decided so when its wait was over, by what its server had heard."""
+    """A claim that found nothing decided so when its wait was over, by what its server had heard. One
+    that does not wait asks where everybody's messages are."""
     levels = account.rules.levels
-    heard = HEARD if account.several else 0
     questions = []
     for claim in account.claims:
+        heard = HEARD_SECONDS if account.several and claim.wait > 0 else 0
         decided = claim.sent + max(claim.wait - TICK, 0)
         if claim.outcome == OK and not claim.deliveries and claim.came >= decided:
             rank = levels if claim.max_rank is None else claim.max_rank + 1

@@ -22,7 +22,7 @@ def check_sum(seen, verdict):
         verdict.wrong("unbalanced", f"{seen}: {sum(counts[p] for p in PARTS)} accounted for")
     if counts.get("levels", counts["ready"]) != counts["ready"]:
         verdict.wrong("unbalanced", f"{seen}: levels and ready")
-    if counts.get("depth", 0) and counts["depth"] != counts["ready"] + counts["scheduled"]:
+    if "depth" in counts and counts["depth"] != counts["ready"] + counts["scheduled"]:
         verdict.wrong("unbalanced", f"{seen}: depth")
 
 

@@ -176,7 +176,8 @@ BAD = {
         lambda: story("a").take(),
         lambda: story("a").take(at=-1, wait=5.0, took=5.01),
         lambda: story("a").take("a").nack(2).take(at=3),
-        lambda: story("a").mark("several", 0).take(at=2),
+        lambda: story("a").mark("several", 0).take(at=2, wait=0.5, took=0.51),
+        lambda: story("a").mark("several", 0).take(at=0.3),
     ],
     "repeated": [
         lambda: Story().put("a", dedup="k").put("b", at=1, dedup="k"),
@@ -214,6 +215,7 @@ BAD = {
         lambda: story("a").count(at=0.5, source="metrics", enqueued=1, ready=1, in_flight=1),
         lambda: story("a").count(at=0.5, enqueued=1, ready=1, levels=0),
         lambda: story("a").count(at=0.5, source="list", ready=1, depth=2),
+        lambda: story("a").count(at=0.5, source="list", ready=1, depth=0),
     ],
     "unfair": [],  # below
 }
@@ -298,7 +300,8 @@ GOOD = {
         Story().put("a", at=1.1).put("b", at=1.2).take("b", "a", at=1, took=0.5).use("ack", 2)
         .use("ack", 2, receipt=1).end(),
     "one of several servers need not have heard yet what another was given": lambda:
-        story("a").mark("several", 0).take(at=0.3).take("a", at=2).use("ack", 3).end(),
+        story("a").mark("several", 0).take(at=0.3, wait=0.1, took=0.11)
+        .take("a", at=2).use("ack", 3).end(),
     "a redriven message starts again": lambda:
         story("a", max_attempts=1).take("a").nack(2, state="dead").redrive("a", 3)
         .take("a", at=4).use("ack", 5).end(),

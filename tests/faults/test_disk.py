@@ -101,7 +101,6 @@ def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
             for _ in range(cycles.random.randrange(200)):
                 cycles.put(30_000)
         disk.fill(leave=0)
-        cycles.use_every_verb()
         drain = Drain(cycles)
         if drain.says("wait.* for room"):
             enough = cycles.acked >= ACKED_ON_A_FULL_DISK
@@ -116,6 +115,22 @@ def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
         cycles.conclude()
         server.end()
         disk.end()
+
+
+def test_a_start_on_a_disk_without_room_says_so(start, disks):
+    """Others have taken all of it. Nothing is lost by trying."""
+    disk = disks(tmpfs, 64)
+    server = start(data=disk.data)
+    for n in range(50):
+        server.queue("q").put(str(n))
+    disk.fill(leave=0)
+    server.kill()
+    for _ in range(short_or_long(3, 50)):
+        status, said = server.start_refused()
+        assert status == 1 and "make room" in said, (status, said)
+    disk.free()
+    server.start()
+    assert server.client().get("/v1/queues/q/stats")["ready"] == 50
 
 
 def test_a_disk_that_really_fails_is_not_believed_the_second_time(start, disks, tmp_path):

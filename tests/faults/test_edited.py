@@ -81,7 +81,7 @@ EDITS = [f"{column} = {value}" for column, values in {
     "slot": [77, -1, "NULL"], "born_slot": [16, "NULL"], "kind": [9, -1, "NULL"],
     "ready_ms": [BIG, -BIG, "NULL"], "born_ms": [BIG, "NULL"], "enqueued_ms": [BIG, -BIG, "NULL"],
     "seq": [-1, 0, BIG], "attempts": [-5, 2 ** 31 - 1, "NULL"], "queue": [0, -7, 4711],
-    "payload": ["NULL", "decode(repeat('00', 300000), 'hex')"], "large": [-1, 2 ** 31 - 1],
+    "payload": ["NULL", "'\\xc3'", "decode(repeat('00', 300000), 'hex')"], "large": [-1, 2 ** 31 - 1],
     "metadata": ["repeat('x', 100000)"], "dedup_key": ["decode(repeat('ff', 70000), 'hex')"],
     "expire_ms": [BIG, -BIG], "escalated_ms": [BIG], "reason": ["repeat('r', 70000)"],
     "escalated_from": [99],
@@ -126,6 +126,29 @@ def test_a_message_that_cannot_be_read_is_left_out_of_a_claim(server, sql):
     assert queue.show(odd).refusal == UNAVAILABLE
     assert server.log.find(r"a message cannot be read.*table=triage.leased queue=q seq=\d+ "
                            r"column=kind")
+    works(server)
+
+
+@pytest.mark.parametrize("table", ["ready", "scheduled", "leased", "dead", "history"])
+@pytest.mark.parametrize("column", ["payload", "dedup_key"])
+def test_what_is_no_text_is_never_told_as_text(server, sql, table, column):
+    """Answers are JSON whatever the table has: as bytes it is told in base64."""
+    queue = server.queue("q")
+    queue.configure(max_attempts=1, history_seconds=60)
+    odd = place(queue, table)
+    sql.run(f"UPDATE triage.{table} SET {column} = '\\x6180ff'")
+    assert queue.show(odd).refusal == UNAVAILABLE
+    for path in ("export", "export?state=dead", "dead"):
+        answer = queue.client.get(f"{queue.path}/{path}")
+        answer.body.decode("utf-8")
+        assert answer.status == 200 or answer.refusal == UNAVAILABLE
+    if table == "ready":
+        good = queue.put("good")
+        assert [m["message_id"] for m in queue.take(max=10)] == [good]
+    assert server.log.find(rf"a message cannot be read.* queue=q seq=\d+ column={column}")
+    if column == "payload":
+        sql.run(f"UPDATE triage.{'leased' if table == 'ready' else table} SET kind = 2")
+        assert queue.show(odd)["payload_base64"] == "YYD/"
     works(server)
 
 

@@ -3,6 +3,7 @@ backup: all that was acknowledged before is there, what was under way may be, an
 a backup that is cut off, by whatever, leaves nothing that could be taken for one."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -223,11 +224,14 @@ def test_a_disk_that_fills_up_meanwhile_ends_the_backup_and_nothing_else(start, 
     server = start(backup_dir=disk.folder, **SETTINGS)
     fill(server)
     ended = 0
-    for number in range(20):
+    for number in range(200):
         partial = os.path.join(disk.folder, f"b{number}.partial")
         backup = Backup(server, f"b{number}")
-        until(lambda: os.path.exists(partial) or not backup.is_alive())
+        while not os.path.exists(partial) and backup.is_alive():
+            pass
+        server.process.send_signal(signal.SIGSTOP)  # wherever it is: filling takes longer
         disk.fill(leave=0)
+        server.process.send_signal(signal.SIGCONT)
         backup.join()
         disk.free()
         assert not os.path.exists(partial)

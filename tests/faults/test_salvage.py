@@ -20,7 +20,7 @@ from server import TRIAGE, TRIAGED, environment
 from test_damage import FRESH, Damage, Folder, Spots
 
 # Files that hold no messages: without them nothing is lost.
-LISTS = ("CURRENT", "MANIFEST", "OPTIONS", "IDENTITY", "LOCK", "LOG", "FORMAT")
+LISTS = ("CURRENT", "MANIFEST", "OPTIONS", "IDENTITY", "LOCK", "LOG", "FORMAT", "END")
 
 
 def triaged(*words):
@@ -400,3 +400,60 @@ def test_a_payload_cannot_speak_for_a_damaged_log(make, tmp_path, forgery, damag
     found = [line["payload"] for line in rescue.lines() if "payload" in line]
     assert not rescue.clean
     assert found == ([] if damage is take_key else ["mine"]), rescue.said
+
+
+def copied(server, backups):
+    """A backup: nothing of it is in the log behind its end."""
+    assert server.client().post("/v1/admin/backup", {"directory": "copy"}).status == 201
+    server.kill()
+    return str(backups / "copy")
+
+
+def stopped(server, backups):
+    server.stop()
+    return server.data
+
+
+def without_last_segment(log, newest):
+    os.unlink(os.path.join(log, newest))
+
+
+def with_a_bit_flipped(log, newest):
+    with open(os.path.join(log, newest), "r+b") as file:
+        at = file.read().rindex(b"the last one")
+        file.seek(at)
+        file.write(b"T")
+
+
+@pytest.mark.parametrize("ended", [copied, stopped])
+@pytest.mark.parametrize("harm", [without_last_segment, with_a_bit_flipped])
+def test_the_end_of_a_log_that_was_ended_is_not_lost_unsaid(make, tmp_path, ended, harm):
+    """After a crash it could be a write that was torn; a clean stop and a backup know better."""
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    server = make(backup_dir=backups, disk_reserve="1M").start()
+    for n in range(20):
+        server.queue("q").put(f"number {n}")
+    server.queue("q").put("the last one")
+    data = ended(server, backups)
+    log = os.path.join(data, "log")
+    [newest] = [name for name in os.listdir(log)
+                if b"the last one" in open(os.path.join(log, name), "rb").read()]
+    assert Rescue(data, tmp_path / "whole").clean
+    harm(log, newest)
+    rescue = Rescue(data, tmp_path / "harmed")
+    assert not rescue.clean and ("END" in rescue.said or "no log" in rescue.said), rescue.said
+    status, said = make(data=data).start_refused()
+    assert status != 0 and ("END" in said or "no log" in said), said
+
+
+def test_an_ending_that_cannot_be_read_is_named_and_harms_nothing(make, tmp_path):
+    server = make().start()
+    server.queue("q").put("hello")
+    server.stop()
+    with open(os.path.join(server.data, "END"), "a") as file:
+        file.write("7")
+    rescue = Rescue(server.data, tmp_path / "salvaged")
+    assert not rescue.clean and "END is damaged" in rescue.said
+    assert [line["payload"] for line in rescue.lines()] == ["hello"]
+    assert server.start().client().get("/v1/queues/q/stats")["ready"] == 1

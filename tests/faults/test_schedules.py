@@ -33,6 +33,12 @@ def show(server, name):
     return answer.json
 
 
+def now(server):
+    """By the server's clock."""
+    queue = server.queue("clock")
+    return queue.show(queue.put("x"))["enqueued_at"]
+
+
 def due_times(server, name):
     """Of all messages that are there, which nobody claims: in order."""
     client, found, after = server.client(), [], {}
@@ -165,6 +171,13 @@ def test_a_full_queue_makes_a_due_time_wait(start, engine):
     queue.configure(max_depth=1)
     first = seconds(set_schedule(server, "a", every_seconds=1, missed="all")["next_due_at"])
     until(lambda: show(server, "a")["waits_for"] == "queue-full")
+    # Also when more due times have come behind the one that waits; and it is told once.
+    def waits():
+        assert show(server, "a")["waits_for"] == "queue-full"
+        return seconds(now(server)) > first + 5
+    until(waits)
+    assert str(server.log).count("a due time waits") == 1
+    assert "reason=ok" not in str(server.log)
     state = show(server, "a")
     assert state["count"] == 1 and seconds(state["next_due_at"]) == first + 1
     seen = []

@@ -50,8 +50,7 @@ void sim_report(const struct sim *s)
     for (uint64_t i = from; i < s->log_count; i++)
         printf("#   %" PRIu64 " %s\n", i, s->log[i % SIM_LOG_LINES]);
     printf("# %s%s%slittle memory: %s\n", s->deep ? "deep, " : "", s->reopens ? "reopens, " : "",
-           s->jumps ? "the wall clock goes back, " : "",
-           s->rig.options.memory_limit ? "yes" : "no");
+           s->jumps ? "the wall clock goes back, " : "", s->rig.memory_limit ? "yes" : "no");
     printf("# replay: test_sim_sim --engine %s --seed %" PRIu64 " --steps %" PRIu64 "\n", s->engine,
            s->seed, s->steps);
     fflush(stdout);
@@ -255,7 +254,7 @@ static void pass_time(struct sim *s)
 static void reopen(struct sim *s)
 {
     sim_note(s, "close and open");
-    s->refills += s->rig.engine->counters.refills;
+    s->refills += rig_counter(&s->rig, "refills_total");
     rig_reopen(&s->rig);
     for (uint32_t i = 0; i < s->queue_count; i++) {
         struct sim_queue *q = &s->queues[i];
@@ -411,7 +410,10 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
     s->live_max = s->deep ? 3000 : 200;
     static const enum durability durabilities[] = {DURABILITY_FSYNC, DURABILITY_INTERVAL,
                                                    DURABILITY_OS, DURABILITY_OS, DURABILITY_OS};
-    rig_init(&s->rig, engine, durabilities[sim_pick(s, 5)], memory_limit, files && seed % 2);
+    rig_init(&s->rig, &(struct rig_options){.kind = engine,
+                                            .durability = durabilities[sim_pick(s, 5)],
+                                            .memory_limit = memory_limit,
+                                            .asks = files && seed % 2});
     s->shared = engine_has(s->rig.engine, ENGINE_SHARED);
     s->waited = false;
     s->reopens = rig_durable(&s->rig) && sim_chance(s, 80);
@@ -429,6 +431,6 @@ void sim_open(struct sim *s, const char *engine, uint64_t seed, uint64_t steps)
 
 void sim_close(struct sim *s)
 {
-    s->refills += s->rig.engine->counters.refills;
+    s->refills += rig_counter(&s->rig, "refills_total");
     rig_fini(&s->rig);
 }

@@ -299,7 +299,7 @@ static void judge_count(struct sim *s, struct sim_op *o)
         sim_check(s, !item->exact || item->before == want,
                   "slot %u: %" PRIu64 " before %" PRId64 ", expected %" PRIu64, item->slot,
                   item->before, item->ready_ms, want);
-        sim_check(s, item->exact || s->rig.options.memory_limit, "an estimate of %" PRIu64, all);
+        sim_check(s, item->exact || s->rig.memory_limit, "an estimate of %" PRIu64, all);
     }
 }
 
@@ -329,7 +329,7 @@ void sim_position(struct sim *s, struct sim_queue *q)
     q->met = true;
     sim_check(s, ahead < model_view(&q->model).ready, "%" PRIu64 " ahead of seq %" PRIu64, ahead,
               m->id.seq);
-    sim_check(s, exact || want == POSITION_EXACT || s->rig.options.memory_limit,
+    sim_check(s, exact || want == POSITION_EXACT || s->rig.memory_limit,
               "an estimate of %" PRIu64 " ahead of seq %" PRIu64 ", expected %" PRIu64, ahead,
               m->id.seq, want);
     sim_check(s, !exact || ahead == want || want == POSITION_EXACT,

@@ -148,7 +148,9 @@ class Server:
         self.wait()
 
     def restart(self):
-        """Kills it in the middle of whatever it does, and starts it on the same data."""
+        """Kills it in the middle of whatever it does, and starts it on the same data. One that has
+        died by itself before that is a fault."""
+        assert self.running(), f"it had died, status {self.process.poll()}:\n{self.log}"
         self.kill()
         return self.start()
 

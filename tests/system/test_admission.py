@@ -1,10 +1,13 @@
 """Who gets in: what the server decides when it has seen the head of a request, before any of the
 body. What a real browser does is in test_browser.py."""
 
+import re
+import signal
+
 import pytest
 
 from server import Server, tokens_file
-from wire import Connection, request_bytes
+from wire import Connection, request_bytes, until
 
 BATCH = "/v1/queues/q/messages/batch"
 
@@ -56,6 +59,36 @@ def test_token_lets_a_body_in_that_comes_in_pieces(guarded):
     for byte in body:
         connection.send(bytes([byte]))
     assert connection.answer().status == 200
+
+
+def test_bodies_in_pieces_keep_the_route_they_came_in_by(guarded):
+    """Each is of another call and another queue, and others are asked in between."""
+    calls = [(f"/v1/queues/q{i}/messages{end}", body) for i in range(4)
+             for end, body in (("", b'{"payload":"a"}'), ("/batch", b'{"messages":[{"payload":"b"}]}'))]
+    connections = [Connection(guarded.address) for _ in calls]
+    for at in (None, slice(0, 4), slice(4, None)):
+        for (path, body), connection in zip(calls, connections):
+            connection.send(body[at] if at else
+                            head(path, len(body), "Authorization: Bearer t-admin\r\n"))
+        assert guarded.client(token="t-admin").get("/v1/queues").status == 200
+    answers = [connection.answer() for connection in connections]
+    assert [answer.status for answer in answers] == [201, 200] * 4
+    for i in range(4):
+        export = guarded.client(token="t-admin").get(f"/v1/queues/q{i}/export").body
+        assert sorted(re.findall(rb'"payload":"(.)"', export)) == [b"a", b"b"]
+
+
+def test_token_that_ends_before_the_body_is_there(guarded, tmp_path):
+    connection = Connection(guarded.address)
+    body = b'{"payload":"a"}'
+    connection.send(head("/v1/queues/q/messages", len(body), "Authorization: Bearer t-admin\r\n"))
+    connection.send(body[:5])
+    tokens_file(tmp_path, [("other", "t-other", "admin")])
+    guarded.process.send_signal(signal.SIGHUP)
+    until(lambda: any("tokens loaded" in line for line in list(guarded.log.lines)))
+    connection.send(body[5:])
+    assert connection.answer().refusal == (401, "unauthenticated")
+    assert guarded.client(token="t-other").get("/v1/queues")["queues"] == []
 
 
 def test_small_refused_body_keeps_the_connection(guarded):
@@ -183,6 +216,23 @@ def test_port_for_the_network_needs_tokens_or_a_decision(tmp_path):
             assert bool(warned) == ("insecure" in settings)
         finally:
             server.end()
+
+
+@pytest.mark.parametrize("listen, hosts, warns", [
+    ("0.0.0.0:0", {}, True),
+    ("0.0.0.0:0", {"allowed_hosts": "queue.example"}, False),
+    ("0.0.0.0:0", {"allowed_hosts": "*"}, False),  # somebody has decided so
+    ("127.0.0.1:0", {}, False),
+])
+def test_an_open_server_that_takes_any_host_says_so(tmp_path, listen, hosts, warns):
+    server = Server(tmp_path, engine="memory", flags=["--listen", listen], insecure="on", **hosts)
+    server.spawn()
+    try:
+        assert server.log.wait_for('msg="listening"')
+        said = [line for line in server.log.lines if 'msg="any Host is taken' in line]
+        assert len(said) == warns and all("remedy=allowed_hosts" in line for line in said)
+    finally:
+        server.end()
 
 
 def test_mistake_in_allowed_hosts_is_named(tmp_path):

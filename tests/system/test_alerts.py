@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import database
+from server import Server
 from wire import DEADLINE, until
 
 SETTINGS = {"webhook_local": "on"}  # where the receivers of these tests are
@@ -211,7 +212,8 @@ def test_a_silent_receiver_delays_its_own_alerts_alone(start, receiver):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "0.0.0.0", "2130706433",
-                                  "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]"])
+                                  "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]",
+                                  "[fd00:ec2::254]"])
 def test_a_webhook_does_not_reach_this_machine_unless_it_may(start, receiver, host):
     server = start(engine="memory")
     queue = server.queue("q")
@@ -220,6 +222,38 @@ def test_a_webhook_does_not_reach_this_machine_unless_it_may(start, receiver, ho
     bury(queue, 1)
     assert server.log.wait_for('msg="webhook given up" queue=q reason=".*webhook_local is off"')
     assert receiver.posts.empty()
+
+
+ELSEWHERE = "http://[2001:db8::1]/hook?key=s3cret"  # an address that nobody has
+
+
+def behind_a_proxy(tmp_path, receiver, **settings):
+    server = Server(tmp_path, engine="memory", **settings)
+    server.env = {"http_proxy": f"http://127.0.0.1:{receiver.port}"}
+    server.start()
+    queue = server.queue("q")
+    queue.configure(max_attempts=1, alerts={"dead_letters": 1, "webhook": ELSEWHERE})
+    bury(queue, 1)
+    return server
+
+
+def test_a_proxy_does_not_stand_in_for_the_receiver(tmp_path, receiver):
+    """The address of a proxy says nothing about where the webhook goes."""
+    server = behind_a_proxy(tmp_path, receiver)
+    try:
+        line = server.log.wait_for('msg="webhook given up" queue=q reason="(.*)"')
+        assert "webhook_local" not in line[1], "it was the proxy that was judged"
+        assert receiver.posts.empty()
+    finally:
+        server.end()
+
+
+def test_a_proxy_is_used_where_webhooks_may_go_anywhere(tmp_path, receiver):
+    server = behind_a_proxy(tmp_path, receiver, **SETTINGS)
+    try:
+        assert receiver.posts.get(timeout=DEADLINE)[0] == ELSEWHERE
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -45,6 +45,18 @@ def test_good_settings_are_good(tmp_path):
     assert "would be created" in err and not (tmp_path / "data").exists()
 
 
+def test_what_is_probably_a_mistake_is_noted(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    status, _, err = check("--data", data, TRIAGE_SERVER="http://here", TRIAGE_META_X="1")
+    assert (status, err) == (0, "")
+    (data / "holiday.jpg").touch()
+    status, _, err = check("--data", data, TRIAGE_LISTN="127.0.0.1:1")
+    assert status == 0
+    assert "note: TRIAGE_LISTN in the environment is no setting" in err
+    assert f"note: {data} is not empty and no data directory" in err and "holiday.jpg" in err
+
+
 def test_every_mistake_is_named_with_its_place(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("# who\nops - admin\nmail x produce\nops - read\nread - all\n")

@@ -105,6 +105,11 @@ def test_nothing_is_dropped_without_a_yes(shell, queue, words):
 @pytest.mark.parametrize("words, meant", [
     (["calim", "q"], b"triage claim"), (["list"], b"triage queues"), (["ls"], b"triage queues"),
     (["peek", "q"], b"triage show"), (["queue", "ls"], b"triage queue list"),
+    (["schedule", "ls", "q"], b"triage schedule list"),
+    (["schedule", "add", "q"], b"triage schedule set"),
+    (["schedule", "remove", "q"], b"triage schedule delete"),
+    (["queue", "peek", "q"], b"triage show"), (["consume", "q"], b"triage work"),
+    (["retry", "q"], b"triage dead redrive"), (["cron"], b"triage schedule"),
     (["queue", "creat", "q"], b"triage queue create"), (["dead", "lsit", "q"], b"triage dead list"),
     (["claim", "q", "--wiat", "5s"], b"--wait"), (["enqueue", "q", "--prio=5"], b"--priority"),
     (["stats", "q", "--jsn"], b"--json")])
@@ -160,6 +165,23 @@ def test_complaints_are_in_the_words_of_the_command_line(shell, queue):
     shell.ok("queue", "set", name, "profile=tiers", "drop_levels=empty")
     said["typo"] = shell.run("queue", "set", name, "level.CRITCAL.weight=2").stderr.decode()
     assert 'no level "CRITCAL"' in said["typo"] and "did you mean the level CRITICAL?" in said["typo"]
+    said["min"] = shell.run("work", name, name + "-b", "--min-priority", "77", "--", "true"
+                            ).stderr.decode()
+    assert "(--min-priority)" in said["min"] and f"`triage queue get {name}`" in said["min"]
+    said["name"] = shell.run("work", name, "no name", "--", "true").stderr.decode()
+    assert "QUEUE has something in place 2" in said["name"] and "(QUEUE)" in said["name"]
+    for words in (["dead", "list", name], ["queues"]):
+        said[words[0]] = shell.run(*words, "--limit", "0").stderr.decode()
+        assert "--limit must be" in said[words[0]] and "(--limit)" in said[words[0]]
+    said["escalate"] = shell.run("escalate", name, "99", "--all").stderr.decode()
+    assert "(PRIORITY)" in said["escalate"] and f"`triage queue get {name}`" in said["escalate"]
+    said["due"] = shell.run("schedule", "set", name, "s", "--every", "5s", "-p", "77", "x"
+                            ).stderr.decode()
+    assert f"`triage queue get {name}`" in said["due"] and "(--priority)" in said["due"]
+    said["weight"] = shell.run("queue", "set", name, "level.LOW.weight=0").stderr.decode()
+    assert "(level.LOW.weight)" in said["weight"]
+    for key in ("min", "name", "dead", "queues", "escalate", "due", "weight"):
+        assert "(field" not in said[key], said[key]
     for text in said.values():
         assert not any(word in text for word in ("/v1/", "?force", "_seconds", "PUT ", "GET ")), text
 
@@ -184,7 +206,8 @@ def test_a_missing_token_and_a_missing_role_are_explained(start, tmp_path):
         b'"level":"9","attempts":0,"enqueued_at":"2026-11-15T21:32:50.216Z",' \
         b'"dequeue_at":1794778370216,"metadata":{},"payload":"x"}\n'
     for exported in (line, head + line + foot):
-        assert "the role admin" in said("import", "mail", "-", token="t-maker", stdin=exported)
+        told = said("import", "mail", "-", token="t-maker", stdin=exported)
+        assert "the role admin" in told and "the role read" not in told
 
 
 # Claims that scripts read

@@ -38,8 +38,24 @@ def test_a_patch_changes_one_field_of_one_level(queue):
     assert answer.status == 200
     wanted = json.loads(json.dumps(before))
     level(wanted, "CRITICAL")["weight"] = 16
-    assert answer.json == {**wanted, "max_attempts": 7, "profile": "custom"}
+    assert answer.json == {**wanted, "max_attempts": 7}
     assert queue.client.get(queue.path).json == answer.json
+
+
+def test_a_profile_that_is_named_again_leaves_weights_and_aging_alone(queue):
+    queue.configure(profile="tiers")
+    patch(queue, {"levels": {"CRITICAL": {"weight": 16}, "LOW": {"age_after_seconds": 60}},
+                  "policy": "strict", "default_priority": "LOW"})
+    now = queue.configure(profile="tiers", max_attempts=8)
+    assert (now["profile"], now["max_attempts"]) == ("tiers", 8)
+    assert (now["policy"], now["default_priority"]) == ("strict", 3)
+    assert level(now, "CRITICAL")["weight"] == 16
+    assert level(now, "LOW")["age_after_seconds"] == 60
+    # With a level beside its own they still come from it.
+    more = queue.configure(levels=[*({"name": name} for name in names(now)), {"name": "LATER"}])
+    assert more["profile"] == "custom"
+    again = queue.configure(profile="tiers", drop_levels=True)
+    assert again == now
 
 
 @pytest.mark.parametrize("body, status, name, field", [
@@ -187,13 +203,15 @@ def test_a_dump_is_applied_without_a_change(shell, queue, repository):
 def test_apply_shows_what_differs_and_then_changes_it(shell, queue, repository):
     def edit(queues):
         level(queues[0], "CRITICAL")["weight"] = 20
+        queues[0]["default_priority"] = "HIGH"
         queues[1]["retry"]["backoff"] = "fixed"
         queues.append({"name": queue.name + ".c", "profile": "environments"})
     change(repository, edit)
     dry = shell.run("queue", "apply", repository, "--dry-run")
     assert dry.returncode == DIFFERS
     said = dry.stdout.decode()
-    assert "levels.CRITICAL.weight: 8 -> 20" in said and "profile: \"tiers\" -> \"custom\"" in said
+    assert "levels.CRITICAL.weight: 8 -> 20" in said and "profile: \"tiers\" ->" not in said
+    assert "default_priority: NORMAL (2) -> HIGH (1)" in said
     assert 'retry.backoff: "exponential" -> "fixed"' in said and f"{queue.name}.c: new" in said
     assert shell.run("queue", "get", queue.name + ".c").returncode == REFUSED
     assert level(shell.json("queue", "get", queue.name + ".a"), "CRITICAL")["weight"] == 8

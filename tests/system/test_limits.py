@@ -1,7 +1,11 @@
 """What one address can take from the others: memory, places for waiting claims, connections.
 Attackers come from 127.0.0.2 and the addresses behind it, the client that works from 127.0.0.1."""
 
+import contextlib
+import selectors
 import socket
+import threading
+import time
 
 import pytest
 
@@ -55,17 +59,17 @@ def test_a_waiting_claim_ends_with_its_connection(start, threads):
 BUDGET = 128 << 20
 
 
-def resident(server):
+def resident(server, field="VmRSS"):
     with open(f"/proc/{server.process.pid}/status") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
 
 
-def assert_grew_little(server, before):
+def assert_grew_little(server, before, field="VmRSS", by=1.5):
     """By the budget, and what an allocator loses. The sanitizers' own keep what was freed."""
     with open(TRIAGED, "rb") as file:
         sanitized = b"Sanitizer" in file.read()
     if not sanitized:
-        assert resident(server) < before + 1.5 * BUDGET
+        assert resident(server, field) < before + by * BUDGET
 
 
 def deaf(server, request, source=ATTACKER):
@@ -126,7 +130,7 @@ def test_answers_that_nobody_reads_have_a_limit(start):
     metrics = server.metrics()
     assert metrics["triage_http_budget_limit_bytes"] == BUDGET
     assert BUDGET / 2 < metrics["triage_http_budget_bytes"] <= BUDGET
-    assert_grew_little(server, before)
+    assert_grew_little(server, before, "VmHWM", 1.1)  # an answer is there twice for a moment
     works(honest)
     stats = large.stats()
     assert stats["ready"] + stats["in_flight"] == 240
@@ -150,7 +154,7 @@ def test_a_claim_without_room_leases_nothing(start):
     for each in readers:
         each.close()
     until(lambda: server.metrics()["triage_http_budget_bytes"] < 1 << 20)
-    assert len(large.take(max=5)) == 5
+    assert large.take(max=5)
     server.stop()
 
 
@@ -255,6 +259,120 @@ def test_a_claim_that_finds_no_place_to_wait_is_told_the_way_out(start):
     assert answer.headers["retry-after"] and "wait_seconds" in answer["detail"]
     assert queue.take() == []
     crowd.close()
+    server.stop()
+
+
+class Renewing:
+    """Somebody who keeps `connections` with `claims` that wait on each, for ever: what is answered
+    is asked again, and what is closed is opened again."""
+
+    def __init__(self, server, queue, source, connections, claims):
+        self.server, self.source, self.ask, self.claims = server, source, wait_bytes(queue), claims
+        self.selector = selectors.DefaultSelector()
+        self.ended = threading.Event()
+        for _ in range(connections):
+            self.open()
+        self.thread = threading.Thread(target=self.renew)
+        self.thread.start()
+
+    def open(self):
+        one = socket.create_connection(self.server.address, source_address=(self.source, 0))
+        self.selector.register(one, selectors.EVENT_READ)
+        with contextlib.suppress(OSError):
+            one.sendall(self.ask * self.claims)
+
+    def renew(self):
+        while not self.ended.is_set():
+            for key, _ in self.selector.select(0.05):
+                try:
+                    answers = key.fileobj.recv(1 << 20).count(b"HTTP/1.1 ")
+                    key.fileobj.sendall(self.ask * answers)
+                except OSError:
+                    answers = 0
+                if not answers:
+                    self.selector.unregister(key.fileobj)
+                    key.fileobj.close()
+                    self.open()
+            time.sleep(0.05)
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+
+
+@pytest.mark.parametrize("threads", [{}, *THREADS], ids=named)
+def test_waits_above_a_share_end_for_those_who_have_less(start, threads):
+    """Two addresses take every place and ask again for whatever they lose. A third gets its share
+    all the same, and its waits are left alone."""
+    server = start(engine="memory", max_waiting=800, **threads)
+    queue, honest = server.queue("q"), server.queue("honest")
+    queue.configure()
+    honest.configure()
+    crowd = [Renewing(server, queue, source, 14, 60) for source in (ATTACKER, "127.0.0.3")]
+    until(lambda: server.metrics()["triage_http_waiting_open"] > 780)
+    waiters = [Connection(server.address) for _ in range(200)]
+    refused = list(waiters)
+    while refused:
+        for waiter in refused:
+            waiter.send(wait_bytes(honest))
+        time.sleep(0.5)  # as Retry-After says, and somewhat hasty
+        refused = [w for w in refused if told(w) and w.answer().refusal == (503, "overloaded")]
+    until(lambda: honest.stats()["waiting_consumers"] == 200)
+    assert server.metrics()["triage_http_ended_waits_total"] > 0
+    assert server.metrics()["triage_http_waiting_open"] <= 1000
+    honest.put_all([{"payload": "found"}] * 200)
+    for waiter in waiters:
+        assert waiter.answer()["messages"][0]["payload"] == "found"
+    for each in crowd:
+        each.end()
+    server.stop()
+
+
+def told(connection):
+    """Whether something came for it."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.socket, selectors.EVENT_READ)
+        return bool(connection.pending or selector.select(0))
+
+
+def test_a_wait_that_ends_early_ends_with_an_empty_answer(start):
+    """And takes nothing along: what comes at the same moment goes to somebody."""
+    server = start(engine="memory", max_waiting=16, shards=2)
+    queue = server.queue("q")
+    queue.configure()
+    first = Connection(server.address, source=ATTACKER)
+    first.send(wait_bytes(queue) * 14)
+    until(lambda: server.metrics()["triage_broker_waiting"] == 14)
+    second = Connection(server.address)
+    second.send(wait_bytes(server.queue("other")) * 2)
+    answer = first.answer()
+    assert answer.status == 200 and answer["messages"] == []
+    until(lambda: server.metrics()["triage_http_waiting_open"] == 15)
+    queue.put_all([{"payload": "x"}] * 13)
+    for _ in range(13):
+        assert first.answer()["messages"]
+    stats = queue.stats()
+    assert (stats["ready"], stats["in_flight"]) == (0, 13)
+    server.stop()
+
+
+@pytest.mark.parametrize("threads", [{}, {"net_threads": 2}], ids=named)
+def test_connections_that_only_wait_give_way(start, threads):
+    """Two addresses fill the server with claims that wait. Everybody else is let in."""
+    server = start(engine="memory", max_connections=80, **threads)
+    queue = server.queue("q")
+    queue.configure()
+    crowd = [Renewing(server, queue, source, 70, 1) for source in (ATTACKER, "127.0.0.3")]
+    until(lambda: server.metrics()["triage_http_connections_refused_total"] > 100)
+    for i in range(4, 12):
+        guest = server.queue("guest", source=f"127.0.0.{i}")
+        assert guest.client.get("/healthz").status == 200
+        works(guest)
+    assert server.metrics()["triage_http_shed_connections_total"] > 0
+    for each in crowd:
+        each.end()
     server.stop()
 
 

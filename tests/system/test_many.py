@@ -168,6 +168,23 @@ def test_min_priority_is_for_all_of_them(api, queues):
     assert tiers.name in answer["detail"] and answer["field"] == "/min_priority"
 
 
+def test_a_number_has_to_mean_the_same_level_everywhere(api, queues):
+    """1 is next to least in the one and next to most urgent in the other."""
+    a, tiers = queues({}, {"profile": "tiers"})
+    a.put("low", priority=2)
+    tiers.put("high", priority="HIGH")
+    answer = claim_many(api, [tiers, a], min_priority=1, max=5)
+    assert answer.refusal == (422, "unknown-priority") and answer["field"] == "/min_priority"
+    for word in (tiers.name, a.name, '"HIGH"', '"1"', "name"):
+        assert word in answer["detail"]
+    assert [m["payload"] for m in take_many(api, [tiers], min_priority=1)] == ["high"]
+    more, = queues({"levels": [{"name": "HIGH", "number": 9}, {"name": "LOW"}]})
+    more.put("here", priority="HIGH")
+    more.put("not", priority="LOW")
+    assert [m["payload"] for m in take_many(api, [tiers, more], min_priority="HIGH", max=5)] == [
+        "here"]
+
+
 # How many
 
 

@@ -266,6 +266,39 @@ def test_levels_are_mapped_by_hand(two, tmp_path):
     assert b"CRITICAL, HIGH, NORMAL, LOW, BACKGROUND" in done.stderr, "those that the file has"
 
 
+def test_a_level_of_the_file_may_be_named_by_its_number(two, tmp_path):
+    old, new = two
+    file = export_of_tiers(old, tmp_path)
+    new.queue.configure(profile="tiers")
+    maps = ["--map", "3=HIGH", "--map", "4=1"]
+    assert new.shell.json("import", "moving", file, *maps)["stored"] == 5
+    levels = {m["payload"]: m["level"] for m in new.queue.take(max=10)}
+    assert levels == {**{name: name for name in TIERS}, "LOW": "HIGH", "BACKGROUND": "HIGH"}
+
+
+def test_levels_of_an_old_export_may_be_named(two, tmp_path):
+    """Its lines have numbers alone, its head has the names."""
+    old, new = two
+    file = export_of_tiers(old, tmp_path, lambda line: line.pop("level", None))
+    new.queue.put("first")
+    refused = new.shell.run("import", "moving", file).stderr.decode()
+    assert all(name in refused for name in TIERS) and "only a number" not in refused
+    maps = [word for pair in ("CRITICAL=9", "HIGH=8", "NORMAL=5", "LOW=3", "4=0")
+            for word in ("--map", pair)]
+    assert new.shell.json("import", "moving", file, *maps)["stored"] == 5
+    levels = {m["payload"]: m["level"] for m in new.queue.take(max=10)}
+    assert levels == {"first": "5", "CRITICAL": "9", "HIGH": "8", "NORMAL": "5", "LOW": "3",
+                      "BACKGROUND": "0"}
+
+
+def test_a_mistake_on_the_command_line_reports_no_numbers(two, tmp_path):
+    old, new = two
+    file = export_of_tiers(old, tmp_path)
+    new.queue.put("first")
+    done = new.shell.run("import", "moving", file, "--map", "CRITCAL=9")
+    assert done.returncode == USAGE and done.stdout == b"", done
+
+
 def test_a_queue_that_fills_is_configured_with_its_levels_merged(two, tmp_path):
     old, new = two
     new.queue.put("first")
@@ -273,6 +306,7 @@ def test_a_queue_that_fills_is_configured_with_its_levels_merged(two, tmp_path):
     file = export_of_tiers(old, tmp_path)
     done = new.shell.run("import", "moving", file, "--configure")
     assert done.returncode == DONE and b"0-old" in done.stderr, done
+    assert b"0 is CRITICAL now and was 0, 1 is HIGH now and was 1" in done.stderr
     new.queue.put("urgent", priority=0)
     assert drain(new.queue, 8) == ["CRITICAL", "urgent", "HIGH", "NORMAL", "LOW", "BACKGROUND",
                                    "first", "zero"]

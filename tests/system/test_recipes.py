@@ -123,9 +123,11 @@ def test_a_worker_acks_what_it_did_and_nacks_what_it_could_not(worker, kitchen, 
     queue.configure(max_attempts=1)
     queue.put(json.dumps({"amount": 42}))
     queue.put(json.dumps({"nothing": 1}))
+    queue.put({"amount": 43})  # a JSON value, as SQL enqueues a jsonb
     running = kitchen.start_worker(worker)
-    until(lambda: queue.stats()["totals"]["acked"] == 1 and queue.stats()["dlq_depth"] == 1)
+    until(lambda: queue.stats()["totals"]["acked"] == 2 and queue.stats()["dlq_depth"] == 1)
     assert running.out.wait_for("charged 42 for msg_")
+    assert running.out.wait_for("charged 43 for msg_")
     assert "amount" in queue.dead()[0]["reason"]
     until(lambda: queue.stats()["waiting_consumers"] > 0)
     assert stop(running) == 0

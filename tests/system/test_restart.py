@@ -158,6 +158,10 @@ def test_the_secret_is_its_owners_alone_and_stays(start):
     server.restart()
     with open(key_of(server)) as file, open(key_of(other)) as others:
         assert file.read() == secret != others.read()
+    assert not server.log.find("can read the secret")
+    os.chmod(key_of(server), 0o644)
+    server.restart()
+    assert server.log.find(r'level=warn .*can read the secret.* remedy="chmod 600"')
 
 
 def damaged(secret):

@@ -190,6 +190,89 @@ def test_the_largest_there_can_be_is_fired(schedules, queue):
     assert message["metadata"]["due_at"] == shown["next_due_at"]
 
 
+def test_a_number_keeps_its_level_when_numbers_change_their_meaning(schedules, queue, api):
+    """0 is the least urgent of `levels` and the most urgent of `tiers`."""
+    least = schedules("least", every_seconds=1, priority=0)
+    assert (least["priority"], least["level"]) == (0, "0")
+    schedules("plain", every_seconds=3600)
+    for query in ({"dry_run": True}, {}):
+        now = queue.client.request("PUT", queue.path, {"profile": "tiers", "drop_levels": "empty"},
+                                   query=query)
+        assert now.status == 200 and now["levels"][-1]["name"] == "0-old", now
+    shown = api.get(queue.path + "/schedules/least").json
+    assert (shown["priority"], shown["level"]) == ("0-old", "0-old")
+    plain = api.get(queue.path + "/schedules/plain").json
+    assert "priority" not in plain and plain["level"] == "NORMAL"
+    rows = api.get(queue.path + "/schedules")["schedules"]
+    assert [(r["name"], r["level"]) for r in rows] == [("least", "0-old"), ("plain", "NORMAL")]
+    count = shown["count"]
+    until(lambda: api.get(queue.path + "/schedules/least")["count"] > count)
+    api.delete(queue.path + "/schedules/least")
+    levels = {m["level"] for m in queue.take(max=100)}
+    assert levels == {"0-old"}
+    assert schedules("new", every_seconds=3600, priority=0)["level"] == "CRITICAL"
+
+
+def test_a_level_that_a_schedule_names_is_not_dropped(schedules, queue, api):
+    schedules("nightly", cron="0 3 * * *", priority=7)
+    for query in ({"dry_run": True}, {}):
+        refused = queue.client.request("PUT", queue.path, {"profile": "tiers", "drop_levels": True},
+                                       query=query)
+        assert refused.refusal == (409, "level-in-use")
+        assert '"nightly"' in refused["detail"] and '"7"' in refused["detail"]
+    schedules("nightly", cron="0 3 * * *")
+    assert queue.configure(profile="tiers", drop_levels=True)["profile"] == "tiers"
+
+
+@pytest.mark.parametrize("engine", ["local", "postgres"])
+def test_a_level_that_was_carried_on_is_there_after_a_crash(start, engine):
+    server = start(engine=engine)
+    queue = server.queue("q")
+    queue.configure()
+    path = "/v1/queues/q/schedules/least"
+    server.client().put(path, {"every_seconds": 3600, "payload": "x", "priority": 0})
+    queue.configure(profile="tiers", drop_levels="empty")
+    server.kill()
+    server.start()
+    assert server.client().get(path)["level"] == "0-old"
+
+
+def test_sql_carries_levels_on_and_names_the_schedule(start):
+    server = start(engine="postgres")
+    queue = server.queue("q")
+    queue.configure()
+    path = "/v1/queues/q/schedules/least"
+    server.client().put(path, {"every_seconds": 1, "payload": "x", "priority": 0})
+    db = psycopg2.connect(server.settings["postgres"])
+    db.autocommit = True
+    with db.cursor() as c:
+        with pytest.raises(psycopg2.Error) as refused:
+            c.execute("SELECT triage.configure('q', '{\"profile\": \"tiers\", \"drop_levels\": true}')")
+        assert refused.value.pgcode == "TR409"
+        assert "0" in str(refused.value)
+        c.execute("SELECT triage.configure('q', '{\"profile\": \"tiers\", \"drop_levels\": \"empty\"}')")
+        c.execute("SELECT priority, level FROM triage.schedules")
+        assert c.fetchall() == [("0-old", "0-old")]
+    until(lambda: server.client().get(path).json["level"] == "0-old")
+    count = server.client().get(path)["count"]
+    until(lambda: server.client().get(path)["count"] > count)
+    assert server.client().get(path)["waits_for"] is None
+
+
+def test_numbers_of_an_older_schema_get_their_names(start):
+    conninfo = database.fresh()
+    server = start(engine="postgres", postgres=conninfo)
+    server.queue("q").configure()
+    server.client().put("/v1/queues/q/schedules/least",
+                        {"every_seconds": 3600, "payload": "x", "priority": 0})
+    server.stop()
+    with psycopg2.connect(conninfo) as db, db.cursor() as c: # as the step before left it
+        c.execute("UPDATE triage.schedule SET priority_kind = 1, priority_name = ''")
+    server.start()
+    server.queue("q").configure(profile="tiers", drop_levels="empty")
+    assert server.client().get("/v1/queues/q/schedules/least")["level"] == "0-old"
+
+
 def test_without_auto_create_the_queue_has_to_be_there(start):
     server = start(engine="memory", auto_create="false")
     answer = server.client().put("/v1/queues/q/schedules/s", {"payload": "x", "every_seconds": 5})
@@ -247,6 +330,14 @@ def test_the_command_line_sets_shows_pauses_and_deletes(shell, queue, api):
         "dedup_key": "k", "metadata": {"tenant": "acme"}, "payload": "go", "paused": False}
     assert shell.ok("schedule", "set", name, "tick", "--every", "90m", "--json-payload",
                     '{"a": 1}').startswith("created tick")
+    shell.ok("queue", "set", name, "profile=tiers", "drop_levels=empty")
+    shell.ok("schedule", "set", name, "last", "--every", "2d", "-p", "4", "x")
+    assert ["level", "BACKGROUND", "(4)"] in [
+        line.split() for line in shell.ok("schedule", "show", name, "last").splitlines()]
+    assert [line.split()[:2] for line in shell.ok("schedule", "list", name).splitlines()] == [
+        ["name", "level"], ["digest", "9"], ["last", "BACKGROUND"], ["tick", "NORMAL"]]
+    shell.ok("schedule", "delete", name, "last")
+    shown = api.get(path).json
     listed = shell.ok("schedule", "list", name).splitlines()
     assert listed[0].split()[0] == "name" and [l.split()[0] for l in listed[1:]] == ["digest", "tick"]
     assert shell.json("schedule", "show", name, "tick")["every_seconds"] == 5400
@@ -392,17 +483,15 @@ def test_a_server_that_does_not_own_the_schema_goes_on(start):
 
 
 def test_those_that_cannot_be_fired_do_not_keep_others_from_it(api, queue):
-    """More than a sweep shows, and all of them for a level that is gone."""
-    queue.configure(levels=[{"name": "stays"}, {"name": "goes"}], max_depth=1)
-    queue.put("full", priority="stays")
+    """More than a sweep shows, and all of them for a queue that is full."""
+    queue.configure(max_depth=1)
+    queue.put("full")
     for i in range(120):
         path = f"{queue.path}/schedules/s{i}"
-        assert api.put(path, {"payload": "x", "every_seconds": 1, "priority": "goes"}).status == 201
-    change = {"levels": [{"name": "stays"}], "drop_levels": True}
-    assert api.request("PATCH", queue.path, change).status == 200
+        assert api.put(path, {"payload": "x", "every_seconds": 1}).status == 201
     rows = api.get(queue.path + "/schedules", limit=1)["schedules"]
     until(lambda: api.get(f"{queue.path}/schedules/{rows[0]['name']}")["waits_for"]
-          == "unknown-priority")
+          == "queue-full")
     other = Queue(api, queue.name + "-other")
     tick = {"payload": "y", "every_seconds": 1}
     assert api.put(other.path + "/schedules/tick", tick).status == 201

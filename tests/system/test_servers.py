@@ -2,10 +2,12 @@
 
 import json
 import threading
+import time
 
 import pytest
 
 import database
+from bounds import LOOKED_AT_EACH_SECOND
 from test_waiting import claim_bytes, payloads, until_waiting
 from wire import Connection, until
 
@@ -73,6 +75,32 @@ def test_who_waited_in_vain_looks_once_more_behind_a_claim_under_way(start):
     assert payloads(second.answer()) == ["patient"]
     first.close()
     second.close()
+
+
+def test_who_does_not_wait_gets_what_was_acknowledged_elsewhere_while_others_wait_here(two):
+    """Somebody who waits for something else keeps the queue looked at; that is not news of it."""
+    here, there = two
+    here.queue("q").configure()
+    stop = threading.Event()
+
+    def wait_for_urgent():
+        while not stop.is_set():
+            assert there_too.take(min_priority=9, wait_seconds=0.02) == []
+
+    there_too = there.queue("q")
+    thread = threading.Thread(target=wait_for_urgent)
+    thread.start()
+    try:
+        missed = []
+        for number in range(100):
+            here.queue("q").put(f"m{number}", priority=1)
+            if [m["payload"] for m in there.queue("q").take()] != [f"m{number}"]:
+                missed.append(number)
+                until(lambda: there.queue("q").take())
+    finally:
+        stop.set()
+        thread.join()
+    assert missed == []
 
 
 def test_configuration_reaches_every_server(two):
@@ -261,6 +289,53 @@ def test_lists_and_stats_agree_however_many_queues_there_are(two):
         assert (stats["ready"], stats["in_flight"]) == (0, 0)
 
 
+def whole_list(server):
+    """{name: how many are ready} of all queues."""
+    ready, query = {}, {"limit": 1000}
+    while True:
+        page = server.client().get("/v1/queues", **query).json
+        ready.update((queue["name"], queue["ready"]) for queue in page["queues"])
+        if page["next"] is None:
+            return ready
+        query["after"] = page["next"]
+
+
+def put_into_all(server, count):
+    with sql(server) as s:
+        s.run("SELECT triage.enqueue('q' || n, 'x'::text) FROM generate_series(1, %s) n", count)
+
+
+def test_a_list_has_all_that_others_changed_however_much_that_is(two):
+    """More than the database tells of at a time."""
+    here, there = two
+    with sql(here) as s:
+        s.run("SELECT triage.configure('q' || n) FROM generate_series(1, 1300) n")
+    assert len(whole_list(there)) == 1300
+    for number in (1, 2):
+        put_into_all(here, 1300)
+        shown = whole_list(there)
+        assert {name for name, ready in shown.items() if ready != number} == set()
+
+
+def test_metrics_come_to_have_what_others_did_to_each_of_many_queues(start):
+    """Nobody uses them here, nor asks for a list."""
+    server = start(engine="postgres", shards=1)
+    put_into_all(server, 600)
+    until(lambda: queues_ready(server) == (600, 600))
+    put_into_all(server, 600)
+    deadline = time.monotonic() + 10 * 600 / LOOKED_AT_EACH_SECOND
+    while (found := queues_ready(server)) != (600, 1200):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def queues_ready(server):
+    """How many queues the metrics have, and how many messages are ready in them."""
+    depths = [value for name, value in server.metrics().items()
+              if name.startswith("triage_queue_ready{")]
+    return len(depths), sum(depths)
+
+
 def test_totals_do_not_begin_at_zero_after_a_restart(start):
     """A scraper would take that for a reset, and count everything twice."""
     server = start(engine="postgres")
@@ -325,6 +400,22 @@ def test_a_claim_goes_by_what_others_configured(two):
         assert there.take_payloads(1, min_priority=level) == ["x"]
         assert here.client.delete(here.path, force=True).status == 204
         here.configure()
+
+
+def test_a_claim_right_behind_a_pause_on_another_server_gets_nothing(two):
+    """Nothing is read in between that would tell the other server of it."""
+    here, there = two[0].queue("q"), two[1].queue("q")
+    here.configure()
+    assert there.take() == []
+    for number in range(40):
+        here.put(f"m{number}")
+        assert here.post("pause").status == 200
+        assert there.take() == [], number
+        assert there.take(wait_seconds=0.01) == [], number
+        assert here.post("resume").status == 200
+        [message] = there.take()
+        assert message["payload"] == f"m{number}"
+        assert there.ack(message).status == 204
 
 
 def test_a_change_of_many_is_for_what_others_enqueued_too(two):

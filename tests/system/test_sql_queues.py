@@ -60,7 +60,13 @@ def test_a_level_is_changed_by_its_name_and_none_is_dropped_unasked(make):
     now = configure(levels={"LOW": {"weight": 3}})
     assert [level["weight"] for level in now["levels"]] == [8, 4, 2, 3, 0.5]
     assert (now["profile"], now["default_priority"], now["levels"][3]["age_after_seconds"]) == (
-        "custom", "2", 1800)
+        "tiers", "2", 1800)
+    assert configure(profile="tiers", max_attempts=8) == {**now, "max_attempts": 8}
+    assert configure(levels=[*({"name": l["name"]} for l in now["levels"]), {"name": "LATER"}],
+                     policy="strict", default_priority="LOW")["profile"] == "custom"
+    again = configure(profile="tiers", drop_levels=True)
+    assert again == {**now, "max_attempts": 8, "policy": "strict", "default_priority": "3"}
+    configure(policy="weighted", default_priority="NORMAL")
     now = configure(levels=[{"name": "LOW"}, {"name": "HIGH", "weight": 9}], drop_levels=True)
     assert [(level["name"], level["weight"]) for level in now["levels"]] == [("LOW", 3), ("HIGH", 9)]
     assert now["default_priority"] == "1", "HIGH: the middle of two is the less urgent"

@@ -520,3 +520,12 @@ def test_the_client_verifies_and_shows_its_certificate(secure, authority, tmp_pa
     done = triage("claim", "q", TRIAGE_SERVER=url(server), TRIAGE_CACERT=authority.cert,
                   TRIAGE_CERT=mine.cert, TRIAGE_KEY=mine.key)
     assert done.returncode == 0 and b"hello" in done.stdout
+    triage("--server", url(server), "--cacert", authority.cert, "--cert", mine.cert, "--key", mine.key,
+           "enqueue", "other", "hello")
+    done = triage("--server", url(server), "--cacert", authority.cert, "--cert", mine.cert,
+                  "--key", mine.key, "work", "other", "--once", "--", "sh", "-c",
+                  f"{TRIAGE} enqueue next from-a-command")
+    assert done.returncode == 0, done  # its command shows the same certificate
+    done = triage("claim", "next", TRIAGE_SERVER=url(server), TRIAGE_CACERT=authority.cert,
+                  TRIAGE_CERT=mine.cert, TRIAGE_KEY=mine.key)
+    assert b"from-a-command" in done.stdout, done

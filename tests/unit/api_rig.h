@@ -35,6 +35,8 @@ struct api_rig {
     struct request *parked;
     struct request *queue[8]; /* submitted, not done: done never fires inside submit */
     unsigned queued;
+    struct request *later; /* goes on in another turn */
+    unsigned turns;        /* that were asked for so */
 };
 
 extern struct api_rig t;

@@ -21,8 +21,12 @@ static void on_hangup(struct http_request *req)
 {
     struct net_rig *rig = req->user;
     rig->hangups++;
-    if (rig->answer_in_hangup)
-        answer_text(req, "too late");
+    if (!rig->answer_in_hangup)
+        return;
+    for (int i = 0; i < rig->kept_count; i++)
+        if (rig->kept[i] == req)
+            rig->kept[i] = rig->kept[--rig->kept_count];
+    answer_text(req, "too late");
 }
 
 static void answer_echo(struct http_request *req)
@@ -49,6 +53,7 @@ static void handle(struct http_request *req, void *ctx)
 {
     struct net_rig *rig = ctx;
     rig->handled++;
+    assert_ptr_equal(req->pass, rig);
     assert_null(req->user);
     assert_null(req->on_hangup);
     if (path_is(req, "/none")) {
@@ -57,6 +62,8 @@ static void handle(struct http_request *req, void *ctx)
         answer_zeros(req, BIG_SIZE);
     } else if (path_is(req, "/page")) {
         answer_zeros(req, PAGE_SIZE);
+    } else if (path_is(req, "/wait") && !http_wait(req, 1)) {
+        http_respond(req, 503, NULL, NULL, NULL, 0);
     } else if (path_is(req, "/later") || path_is(req, "/wait")) {
         assert_true(rig->kept_count < KEPT_MAX);
         rig->kept[rig->kept_count++] = req;
@@ -72,6 +79,7 @@ static void admit(const struct http_request *req, void *ctx, struct http_verdict
 {
     struct net_rig *rig = ctx;
     rig->asked++;
+    verdict->pass = rig;
     verdict->body_max = path_is(req, "/small") ? 10 : 4 * 1024 * 1024;
     if (!path_is(req, "/closed"))
         return;

@@ -24,8 +24,8 @@
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
 
 /* A server whose handler does as the path says: /now echoes at once, /later keeps the request for
- * the test to answer, /wait too and wants to know of a hang-up, /none answers 204, /page 100 KiB,
- * /big 8 MiB. /closed is not admitted. */
+ * the test to answer, /wait too, in a place to wait in, and wants to know of a hang-up, /none
+ * answers 204, /page 100 KiB, /big 8 MiB. /closed is not admitted. */
 struct net_rig {
     uv_loop_t loop;
     struct http_server *server;

@@ -93,6 +93,58 @@ static void receipts_nack_release_and_extend(void **state)
     problem_is(404, "message-not-found", NULL);
 }
 
+#define LARGE_COUNT 700
+
+/* A batch whose body is large, of messages that are 2 kB each, with `end` behind it. */
+static void large_batch(struct buf *body, const char *between, const char *end)
+{
+    for (int i = 0; i < LARGE_COUNT; i++) {
+        buf_puts(body, i > 0 ? between : "");
+        buf_printf(body, "{\"payload\":\"%0*d\"}", 2000, i);
+    }
+    buf_puts(body, end);
+    buf_cstr(body);
+}
+
+/* Work of one turn is counted in steps: each is one message, or BODY_STEP bytes. */
+static void a_large_batch_is_read_in_steps(void **state)
+{
+    (void)state;
+    struct http_request req;
+    struct buf body = {0};
+    const struct ask lines = {.type = "application/x-ndjson"};
+    buf_puts(&body, "{\"messages\":[");
+    large_batch(&body, ",", "]}");
+    t.turns = 0;
+    assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/batch", body.data), 200);
+    assert_int_equal(json_get(&t.doc, 0, "results")->count, LARGE_COUNT);
+    assert_true(t.turns > LARGE_COUNT + body.len / (256 * 1024));
+    buf_clear(&body);
+    large_batch(&body, "\n", "\n");
+    t.turns = 0;
+    assert_int_equal(ask_as(&req, &lines, VERB_POST, "/v1/queues/q/messages/batch", body.data),
+                     200);
+    assert_int_equal(json_get(&t.doc, 0, "results")->count, LARGE_COUNT);
+    assert_true(t.turns > LARGE_COUNT);
+    buf_fini(&body);
+}
+
+static void a_large_batch_that_is_malformed_stores_nothing(void **state)
+{
+    (void)state;
+    struct buf body = {0};
+    assert_int_equal(ask(VERB_PUT, "/v1/queues/none", "{}"), 201);
+    buf_puts(&body, "{\"messages\":[");
+    large_batch(&body, ",", "]");
+    t.turns = 0;
+    ask(VERB_POST, "/v1/queues/none/messages/batch", body.data);
+    problem_is(400, "malformed-json", NULL);
+    assert_true(t.turns > 0);
+    assert_int_equal(ask(VERB_GET, "/v1/queues/none/export", NULL), 200);
+    assert_int_equal(t.body.len, 0);
+    buf_fini(&body);
+}
+
 static void a_batch_tells_each_message_its_own(void **state)
 {
     struct http_request req;
@@ -417,6 +469,8 @@ int main(void)
         TEST(a_message_goes_in_out_and_away),
         TEST(receipts_nack_release_and_extend),
         TEST(a_batch_tells_each_message_its_own),
+        TEST(a_large_batch_is_read_in_steps),
+        TEST(a_large_batch_that_is_malformed_stores_nothing),
         TEST(what_was_exported_can_be_imported),
         TEST(an_export_is_continued_by_its_cursor),
         TEST(a_priority_is_changed_and_a_place_explained),

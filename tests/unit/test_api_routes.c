@@ -79,6 +79,11 @@ static void the_table_keeps_a_path_together_and_literals_first(void **state)
         }
         found(r->verb, r->pattern);
         assert_ptr_equal(match.route, r);
+        struct route_match again = {0};
+        route_parameters(r, r->pattern, strlen(r->pattern), &again);
+        assert_memory_equal(&again.queue, &match.queue, sizeof(again.queue));
+        assert_memory_equal(&again.name, &match.name, sizeof(again.name));
+        assert_memory_equal(&again.id, &match.id, sizeof(again.id));
     }
     assert_int_equal(route_body_max(BODY_BATCH), HTTP_BODY_MAX);
     assert_true(route_body_max(BODY_MESSAGE) > 6 * PAYLOAD_MAX);

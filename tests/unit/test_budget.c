@@ -52,8 +52,8 @@ static void one_address_alone_may_take_all_but_an_eighth(void **state)
     assert_int_equal(room(a), SOFT);
     take(a, SOFT);
     assert_int_equal(room(a), 0);
-    assert_false(budget_is_short(b));
-    assert_false(account_is_over(a));
+    assert_false(budget_is_short(b, BUDGET_BYTES));
+    assert_false(account_is_over(a, BUDGET_BYTES));
     take(a, -SOFT);
     assert_int_equal(room(a), SOFT);
     account_close(a);
@@ -69,15 +69,15 @@ static void who_comes_later_finds_room_and_who_has_more_than_a_share_is_told(voi
     take(hog, SOFT);
     assert_int_equal(room(other), LIMIT - SOFT);
     take(other, 50000);
-    assert_false(budget_is_short(b));
+    assert_false(budget_is_short(b, BUDGET_BYTES));
     take(other, 10000);
-    assert_true(budget_is_short(b));
-    assert_true(account_is_over(hog));
-    assert_false(account_is_over(other));
+    assert_true(budget_is_short(b, BUDGET_BYTES));
+    assert_true(account_is_over(hog, BUDGET_BYTES));
+    assert_false(account_is_over(other, BUDGET_BYTES));
     assert_int_equal(room(hog), 0);
     assert_int_equal(room(other), 40000);
     take(hog, -400000); /* 300000 are left to it */
-    assert_false(account_is_over(hog));
+    assert_false(account_is_over(hog, BUDGET_BYTES));
     assert_int_equal(room(other), LIMIT / 2 - 60000);
     take(hog, -300000);
     take(other, -60000);
@@ -103,7 +103,7 @@ static void those_who_want_everything_get_equal_shares(void **state)
     }
     for (int i = 0; i < 3; i++) {
         assert_in_range(held[i], LIMIT / 3 - 1000, LIMIT / 3);
-        assert_false(account_is_over(all[i]));
+        assert_false(account_is_over(all[i], BUDGET_BYTES));
     }
     assert_int_equal(budget_counters(b).budget_bytes, held[0] + held[1] + held[2]);
     for (int i = 0; i < 3; i++) {
@@ -127,7 +127,7 @@ static void who_holds_next_to_nothing_wants_no_share(void **state)
         take(idle[i], 100);
     }
     take(busy, 600000);
-    assert_false(account_is_over(busy));
+    assert_false(account_is_over(busy, BUDGET_BYTES));
     take(busy, -600000);
     for (int i = 0; i < 100; i++) {
         take(idle[i], -100);
@@ -195,9 +195,18 @@ static void places_to_wait_are_divided_like_bytes(void **state)
     assert_int_equal(account_room(many, BUDGET_WAITING), 70);
     account_charge(many, BUDGET_WAITING, 70);
     assert_int_equal(account_room(many, BUDGET_WAITING), 0);
-    assert_int_equal(account_room(few, BUDGET_WAITING), 10);
     assert_int_equal(room(many), SOFT);
+    assert_false(budget_is_short(b, BUDGET_WAITING));
+    /* Its share is 40; a quarter of the limit may be overdrawn until others have given way. */
+    assert_int_equal(account_room(few, BUDGET_WAITING), 30);
+    account_charge(few, BUDGET_WAITING, 20);
+    assert_int_equal(account_room(few, BUDGET_WAITING), 10);
+    assert_true(budget_is_short(b, BUDGET_WAITING));
+    assert_true(account_is_over(many, BUDGET_WAITING));
+    assert_false(account_is_over(few, BUDGET_WAITING));
+    assert_false(account_is_over(many, BUDGET_BYTES));
     account_charge(many, BUDGET_WAITING, -70);
+    account_charge(few, BUDGET_WAITING, -20);
     account_close(many);
     account_close(few);
     budget_free(b);

@@ -17,7 +17,7 @@ static uint32_t fitting(uint32_t want)
     static struct plan plans[CLAIMS];
     static struct engine_op ops[CLAIMS];
     static struct engine_op *in_call[CLAIMS];
-    struct call c = {.ops = in_call};
+    struct pg_call c = {.ops = in_call};
     for (uint32_t i = 0; i < CLAIMS; i++) {
         plans[i] = (struct plan){.want = want, .step_count = 1};
         plans[i].steps[0].max = (uint16_t)want;
@@ -54,7 +54,7 @@ static void claims_with_different_ends_do_not_share_a_call(void **state)
     urgency_cut(&plans[2], &config, &least);
     struct engine_op ops[2] = {{.claim.plan = &plans[0]}, {.claim.plan = &plans[1]}};
     struct engine_op *in_call = &ops[0];
-    struct call c = {.ops = &in_call, .op_count = 1};
+    struct pg_call c = {.ops = &in_call, .op_count = 1};
     assert_true(claims_fit(&c, &plans[0]));
     assert_false(claims_fit(&c, &plans[1]));
     in_call = &ops[1];

@@ -52,7 +52,9 @@ static int setup(void **state)
     (void)state;
     d = (struct driver){.variant = "local, damaged"};
     id_count = 0;
-    rig_init(&d.rig, "local", DURABILITY_OS, 4096, true);
+    rig_init(&d.rig,
+             &(struct rig_options){
+                 .kind = "local", .durability = DURABILITY_OS, .memory_limit = 4096, .asks = true});
     build();
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void bodies_past_the_limit_are_refused_early(void **state)
 {
@@ -105,6 +106,61 @@ static void a_body_that_came_fast_and_then_stops_is_timed_out(void **state)
     expect_end(&c);
     expect(&c, "408 ");
     assert_int_equal(http_server_counters(rig->server).timeouts_body, 1);
+    client_close(&c);
+    net_rig_free(rig);
+}
+
+/* A thousand bytes every 50 ms are twenty times the least rate, and far too little for four
+ * megabytes, which may take ten seconds. */
+static void a_large_body_that_drips_is_timed_out(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_times();
+    limits.idle_ms = 60000;
+    limits.hold_ms = 10000;
+    struct net_rig *rig = net_rig_new(&limits);
+    static const char *const framing[] = {"Content-Length: 4000000\r\n\r\n",
+                                          "Transfer-Encoding: chunked\r\n\r\n3D0900\r\n"};
+    char *body = calloc(1, 3000000);
+    for (int i = 0; i < 2; i++) {
+        struct client c = client_open(rig);
+        say(&c, "POST /now HTTP/1.1\r\nHost: a\r\n");
+        say(&c, framing[i]);
+        put_bytes(&c, body, 3000000);
+        for (int drops = 0; drops < 400 && !c.ended; drops++) {
+            if (send(c.fd, body, 1000, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+                break;
+            turns(&c, 50);
+        }
+        expect_end(&c);
+        expect(&c, "408 ");
+        client_close(&c);
+    }
+    free(body);
+    assert_int_equal(http_server_counters(rig->server).timeouts_body, 2);
+    net_rig_free(rig);
+}
+
+/* The kernel takes what is read, so any reading is progress; it has to be enough. */
+static void a_reader_that_drips_is_cut_off(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_times();
+    limits.write_ms = 1000;
+    limits.hold_ms = 2000;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client c = client_open(rig);
+    assert_true(send(c.fd, GET("/big"), strlen(GET("/big")), 0) > 0);
+    uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
+    while (http_server_counters(rig->server).timeouts_write == 0 && uv_hrtime() < end) {
+        char piece[16384];
+        uv_run(&rig->loop, UV_RUN_NOWAIT);
+        usleep(20000);
+        if (recv(c.fd, piece, sizeof(piece), MSG_DONTWAIT) == 0)
+            break;
+        assert_true(uv_hrtime() < end);
+    }
+    assert_int_equal(http_server_counters(rig->server).timeouts_write, 1);
     client_close(&c);
     net_rig_free(rig);
 }
@@ -466,6 +522,74 @@ static void a_head_that_does_not_come_gives_way_to_another_address(void **state)
     net_rig_free(rig);
 }
 
+/* Two addresses hold every place and would for ever; a third is not refused, and theirs end. */
+static void waits_above_a_share_end_for_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.budget = budget_of(100 << 20, 16, 0);
+    struct net_rig *rig = net_rig_new(&limits);
+    rig->answer_in_hangup = true;
+    struct client first = client_open_from(rig, "127.0.0.2");
+    struct client second = client_open_from(rig, "127.0.0.3");
+    struct client honest = client_open(rig);
+    for (int i = 0; i < 14; i++)
+        say(&first, GET("/wait"));
+    say(&second, GET("/wait") GET("/wait"));
+    expect_kept(&second, 16);
+    say(&honest, GET("/wait") GET("/wait") GET("/wait"));
+    expect_times(&first, "too late", 4);
+    turns(&honest, 600);
+    assert_int_equal(count_of(&first, "HTTP/1.1 200"), 4);
+    assert_int_equal(second.got.len + honest.got.len, 0);
+    assert_int_equal(budget_counters(limits.budget).waiting_open, 15);
+    assert_int_equal(budget_counters(limits.budget).ended_waits, 4);
+    say(&first, GET("/wait")); /* which is above its share still */
+    client_close(&first);
+    while (rig->hangups < 14)
+        turn(&honest);
+    assert_int_equal(honest.got.len, 0);
+    client_close(&second);
+    client_close(&honest);
+    while (budget_counters(limits.budget).waiting_open > 0)
+        turn(&honest);
+    net_rig_free(rig);
+    budget_free(limits.budget);
+}
+
+/* An answer behind a claim that waits makes the connection no busier, nor does a last request. */
+static void a_connection_that_only_waits_gives_way_to_another_address(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.connections_max = 6;
+    struct net_rig *rig = net_rig_new(&limits);
+    struct client crowd[6];
+    for (int i = 0; i < 6; i++)
+        crowd[i] = client_open_from(rig, i < 3 ? "127.0.0.2" : "127.0.0.3");
+    say(&crowd[0], GET("/later"));
+    say(&crowd[1], GET("/wait") GET("/now"));
+    say(&crowd[2], "GET /wait HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    for (int i = 3; i < 6; i++)
+        say(&crowd[i], GET("/wait"));
+    expect_kept(&crowd[0], 6);
+    struct client other = client_open(rig);
+    say(&other, GET("/now"));
+    expect(&other, "HTTP/1.1 201");
+    expect_end(&crowd[1]);
+    assert_int_equal(rig->hangups, 1);
+    kept_answer(rig, 0, "still there");
+    expect(&crowd[0], "still there");
+    struct client another = client_open_from(rig, "127.0.0.4");
+    say(&another, GET("/now"));
+    expect(&another, "HTTP/1.1 201");
+    for (int i = 0; i < 6; i++)
+        client_close(&crowd[i]);
+    client_close(&other);
+    client_close(&another);
+    net_rig_free(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -473,6 +597,8 @@ int main(void)
         cmocka_unit_test(refused_sender_can_still_read_why),
         cmocka_unit_test(slow_heads_and_bodies_are_timed_out),
         cmocka_unit_test(a_body_that_came_fast_and_then_stops_is_timed_out),
+        cmocka_unit_test(a_large_body_that_drips_is_timed_out),
+        cmocka_unit_test(a_reader_that_drips_is_cut_off),
         cmocka_unit_test(steady_body_may_take_its_time),
         cmocka_unit_test(idle_connections_end_and_waiting_ones_do_not),
         cmocka_unit_test(slow_reader_gets_everything_and_a_stalled_one_is_cut_off),
@@ -486,6 +612,8 @@ int main(void)
         cmocka_unit_test(an_idle_connection_gives_way_to_another_address),
         cmocka_unit_test(a_head_that_does_not_come_gives_way_to_another_address),
         cmocka_unit_test(connections_past_the_limit_are_told_so),
+        cmocka_unit_test(waits_above_a_share_end_for_another_address),
+        cmocka_unit_test(a_connection_that_only_waits_gives_way_to_another_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

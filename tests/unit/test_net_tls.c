@@ -86,14 +86,20 @@ struct secure {
     bool ended;     /* by close_notify */
 };
 
-static struct secure secure_open(struct secure_rig *rig)
+static struct secure secure_open_from(struct secure_rig *rig, const char *address)
 {
-    struct secure s = {.raw = client_open(rig->net), .ssl = SSL_new(rig->clients), .piece = 65536};
+    struct secure s = {
+        .raw = client_open_from(rig->net, address), .ssl = SSL_new(rig->clients), .piece = 65536};
     s.in = BIO_new(BIO_s_mem());
     s.out = BIO_new(BIO_s_mem());
     SSL_set_bio(s.ssl, s.in, s.out);
     SSL_set_connect_state(s.ssl);
     return s;
+}
+
+static struct secure secure_open(struct secure_rig *rig)
+{
+    return secure_open_from(rig, "127.0.0.1");
 }
 
 static void secure_close(struct secure *s)
@@ -255,7 +261,7 @@ static void handshakes_that_take_too_long_are_cut_off(void **state)
     uint64_t end = uv_hrtime() + PATIENCE_MS * 1000000ull;
     put_bytes(&slow, "\x16\x03\x01\x02\x00", 5); /* a record of which little comes */
     while (!slow.ended && uv_hrtime() < end) {
-        (void)send(slow.fd, "\x01", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)send(slow.fd, "\x00", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         turn(&slow);
         usleep(10000);
     }
@@ -322,6 +328,101 @@ static void only_so_much_may_be_said_beside_requests(void **state)
     secure_rig_free(&rig);
 }
 
+/* OpenSSL reads all that came at once in one call. */
+static void much_that_is_said_at_once_is_not_all_heard(void **state)
+{
+    enum { UPDATES = 1500, RECORD = 64 };
+    (void)state;
+    struct secure_rig rig = secure_rig_new(NULL);
+    struct secure s = secure_open(&rig);
+    secure_greet(&s);
+    for (int i = 0; i < UPDATES; i++) {
+        assert_int_equal(SSL_key_update(s.ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+        SSL_do_handshake(s.ssl);
+    }
+    char all[UPDATES * RECORD];
+    int len = BIO_read(s.out, all, sizeof(all));
+    assert_true(len > UPDATES * 20);
+    assert_true(len < 65536); /* one read of the server's */
+    put_bytes(&s.raw, all, (size_t)len);
+    expect_end(&s.raw);
+    assert_int_equal(counters(&rig).handshakes_failed, 1);
+    assert_true(s.raw.got.len < 100 * RECORD); /* each that is heard is answered */
+    secure_close(&s);
+    secure_rig_free(&rig);
+}
+
+/* A hello that is recorded once and sent again and again costs its sender nothing. */
+static void key_exchanges_that_cost_much_are_refused(void **state)
+{
+    static const char *const groups[] = {"ffdhe8192", "ffdhe2048", "P-521", "X448"};
+    (void)state;
+    struct secure_rig rig = secure_rig_new(NULL);
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+        struct secure s = secure_open(&rig);
+        assert_int_equal(SSL_set1_groups_list(s.ssl, groups[i]), 1);
+        SSL_do_handshake(s.ssl);
+        turn_until(&s, s.raw.ended);
+        assert_false(SSL_is_init_finished(s.ssl));
+        secure_close(&s);
+        assert_int_equal(counters(&rig).handshakes_failed, i + 1);
+    }
+    secure_rig_free(&rig);
+}
+
+#define MUCH       "\x01\x02\x01\x44" /* a ClientHello of 131,396 bytes */
+#define PLAIN_HEAD "\x16\x03\x01\x00"
+
+/* The head of a message is enough: OpenSSL would make room for all of it. */
+static void message_that_announces_much_is_refused_before_it_comes(void **state)
+{
+    (void)state;
+    struct secure_rig rig = secure_rig_new(NULL);
+    struct client whole = client_open(rig.net);
+    put_bytes(&whole, PLAIN_HEAD "\x04" MUCH, 9);
+    expect_end(&whole);
+    client_close(&whole);
+    struct client pieces = client_open(rig.net);
+    for (int i = 0; i < 4; i++) {
+        put_bytes(&pieces, PLAIN_HEAD "\x01", 5);
+        turn(&pieces);
+        put_bytes(&pieces, MUCH + i, 1);
+        turn(&pieces);
+    }
+    expect_end(&pieces);
+    client_close(&pieces);
+    /* Its group is not spoken here, and another is: it is asked to say hello again. */
+    struct secure again = secure_open(&rig);
+    SSL_set1_groups_list(again.ssl, "P-521:P-256");
+    SSL_do_handshake(again.ssl);
+    secure_send(&again);
+    while (again.raw.got.len == 0)
+        turn(&again.raw);
+    put_bytes(&again.raw, "\x14\x03\x03\x00\x01\x01" PLAIN_HEAD "\x04" MUCH, 15);
+    expect_end(&again.raw);
+    secure_close(&again);
+    assert_int_equal(counters(&rig).handshakes_failed, 3);
+    secure_rig_free(&rig);
+}
+
+static void hello_may_come_a_second_time(void **state)
+{
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    (void)state;
+    struct secure_rig rig = secure_rig_new(NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct secure s = secure_open(&rig);
+        SSL_set_max_proto_version(s.ssl, versions[i]);
+        SSL_set1_groups_list(s.ssl, "P-521:P-256");
+        s.piece = i == 0 ? 1 : 65536;
+        secure_greet(&s);
+        secure_say(&s, GET("/now"));
+        turn_until(&s, secure_count(&s, "201 ") == 1);
+        secure_close(&s);
+    }
+    secure_rig_free(&rig);
+}
+
 static void handshake_has_a_size(void **state)
 {
     (void)state;
@@ -381,6 +482,41 @@ static void crowd_of_handshakes_has_its_share_of_each_turn(void **state)
         turn_until(&crowd[i], secure_count(&crowd[i], "201 ") == 1);
         secure_close(&crowd[i]);
     }
+    secure_rig_free(&rig);
+}
+
+/* Somebody else's greeting does not wait for all of theirs. */
+static void crowd_of_one_address_leaves_a_step_to_the_others(void **state)
+{
+    enum { CROWD = 40 };
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.handshakes_max = 2;
+    struct secure_rig rig = secure_rig_new(&limits);
+    struct secure crowd[CROWD], other = secure_open(&rig);
+    char hello[4096], byte;
+    for (int i = 0; i < CROWD; i++)
+        crowd[i] = secure_open_from(&rig, "127.0.0.2");
+    while (counters(&rig).connections_accepted < CROWD + 1)
+        turn(&other.raw);
+    for (int i = 0; i < CROWD; i++) {
+        SSL_do_handshake(crowd[i].ssl);
+        int n = BIO_read(crowd[i].out, hello, sizeof(hello));
+        assert_int_equal(send(crowd[i].raw.fd, hello, (size_t)n, 0), n);
+    }
+    uv_run(&rig.net->loop, UV_RUN_NOWAIT);
+    SSL_do_handshake(other.ssl);
+    int n = BIO_read(other.out, hello, sizeof(hello));
+    assert_int_equal(send(other.raw.fd, hello, (size_t)n, 0), n);
+    while (recv(other.raw.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+        uv_run(&rig.net->loop, UV_RUN_NOWAIT);
+    int before = 0;
+    for (int i = 0; i < CROWD; i++) {
+        before += recv(crowd[i].raw.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+        secure_close(&crowd[i]);
+    }
+    assert_true(before < CROWD / 2);
+    secure_close(&other);
     secure_rig_free(&rig);
 }
 
@@ -570,8 +706,13 @@ int main(void)
         cmocka_unit_test(handshakes_that_take_too_long_are_cut_off),
         cmocka_unit_test(record_that_never_ends_is_a_head_that_takes_too_long),
         cmocka_unit_test(only_so_much_may_be_said_beside_requests),
+        cmocka_unit_test(much_that_is_said_at_once_is_not_all_heard),
+        cmocka_unit_test(key_exchanges_that_cost_much_are_refused),
+        cmocka_unit_test(message_that_announces_much_is_refused_before_it_comes),
+        cmocka_unit_test(hello_may_come_a_second_time),
         cmocka_unit_test(handshake_has_a_size),
         cmocka_unit_test(crowd_of_handshakes_has_its_share_of_each_turn),
+        cmocka_unit_test(crowd_of_one_address_leaves_a_step_to_the_others),
         cmocka_unit_test(greeting_that_waits_is_no_plain_http),
         cmocka_unit_test(handshake_that_does_not_come_gives_way_to_another_address),
         cmocka_unit_test(new_certificate_is_for_those_who_come_after_it),

@@ -1,5 +1,5 @@
-#include "cli/plot.h"
-#include "cli/simulate.h"
+#include "simulate/plot.h"
+#include "simulate/simulate.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -41,6 +41,12 @@ static void webhook_knows_the_addresses_of_this_machine_and_its_link(void **stat
         "::127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
+        "fd00:ec2::254", /* where clouds have their metadata */
+        "fd20:ce::254",
+        "fd00:c1::a9fe:a9fe",
+        "100.100.100.200",
+        "::ffff:100.100.100.200",
+        "168.63.129.16",
     };
     for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
         if (!is_local(local[i]))
@@ -51,9 +57,9 @@ static void webhook_takes_other_machines_for_what_they_are(void **state)
 {
     (void)state;
     static const char *const other[] = {
-        "10.0.0.1",  "192.168.1.1",     "172.16.0.1",       "8.8.8.8",
-        "128.0.0.1", "169.253.0.1",     "2001:db8::1",      "fd00::1",
-        "fec0::1",   "::ffff:10.0.0.1", "64:ff9b::808:808", "2002:808:808::",
+        "10.0.0.1",    "192.168.1.1",     "172.16.0.1",       "8.8.8.8",        "128.0.0.1",
+        "169.253.0.1", "2001:db8::1",     "fd00::1",          "fd00:ec2::253",  "100.100.100.1",
+        "fec0::1",     "::ffff:10.0.0.1", "64:ff9b::808:808", "2002:808:808::",
     };
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
         if (is_local(other[i]))

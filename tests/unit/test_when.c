@@ -1,4 +1,4 @@
-#include "cli/when.h"
+#include "term/when.h"
 
 #include "base/clock.h"
 

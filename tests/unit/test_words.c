@@ -1,6 +1,6 @@
 #include "base/suggest.h"
 #include "cli/synonym.h"
-#include "cli/words.h"
+#include "term/words.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

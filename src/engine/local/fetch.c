@@ -319,7 +319,7 @@ static void merge_expired(struct fetch *f, struct instant now)
 static void merge(struct fetch *f, struct instant now)
 {
     struct local *l = f->lq->local;
-    l->r.base.counters.refills++;
+    l->r.base.counters.own[LOCAL_REFILLS]++;
     if (f->job.damage)
         journal_damage(l, f->job.damage);
     else if (f->job.kind == READ_LANE)

@@ -53,19 +53,19 @@ static inline void put_double(struct buf *out, double value)
 
 /* Reading */
 
-struct reader {
+struct decoder {
     const uint8_t *at, *end;
     bool ok;
     uint8_t format; /* of a value, once get_format() was called */
 };
 
-static inline struct reader reader_of(const char *data, size_t len)
+static inline struct decoder decoder_of(const char *data, size_t len)
 {
-    return (struct reader){
+    return (struct decoder){
         .at = (const uint8_t *)data, .end = (const uint8_t *)data + len, .ok = true};
 }
 
-static inline uint64_t get_be(struct reader *r, size_t width)
+static inline uint64_t get_be(struct decoder *r, size_t width)
 {
     if ((size_t)(r->end - r->at) < width) {
         r->ok = false;
@@ -77,7 +77,7 @@ static inline uint64_t get_be(struct reader *r, size_t width)
     return value;
 }
 
-static inline bool get_format(struct reader *r)
+static inline bool get_format(struct decoder *r)
 {
     r->format = (uint8_t)get_be(r, 1);
     if (r->format < 1 || r->format > FORMAT)
@@ -85,7 +85,7 @@ static inline bool get_format(struct reader *r)
     return r->ok;
 }
 
-static inline const char *get_bytes(struct reader *r, size_t len)
+static inline const char *get_bytes(struct decoder *r, size_t len)
 {
     if ((size_t)(r->end - r->at) < len) {
         r->ok = false;
@@ -96,7 +96,7 @@ static inline const char *get_bytes(struct reader *r, size_t len)
     return bytes;
 }
 
-static inline bool get_bool(struct reader *r)
+static inline bool get_bool(struct decoder *r)
 {
     uint64_t value = get_be(r, 1);
     if (value > 1)
@@ -104,7 +104,7 @@ static inline bool get_bool(struct reader *r)
     return value == 1;
 }
 
-static inline void get_text(struct reader *r, char *out, size_t size)
+static inline void get_text(struct decoder *r, char *out, size_t size)
 {
     size_t len = get_be(r, 2);
     const char *text = len < size ? get_bytes(r, len) : NULL;
@@ -116,7 +116,7 @@ static inline void get_text(struct reader *r, char *out, size_t size)
     out[len] = '\0';
 }
 
-static inline double get_double(struct reader *r)
+static inline double get_double(struct decoder *r)
 {
     uint64_t bits = get_be(r, 8);
     double value;
@@ -124,12 +124,12 @@ static inline double get_double(struct reader *r)
     return value;
 }
 
-static inline bool at_end(const struct reader *r)
+static inline bool at_end(const struct decoder *r)
 {
     return r->ok && r->at == r->end;
 }
 
-static inline void get_place(struct reader *r, struct message_id *id)
+static inline void get_place(struct decoder *r, struct message_id *id)
 {
     id->slot = (uint8_t)get_be(r, 1);
     id->ready_ms = time_unbias(get_be(r, 6));

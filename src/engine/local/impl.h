@@ -53,6 +53,9 @@
 
 #include <stdatomic.h>
 
+/* The counters that local_kind declares. */
+enum { LOCAL_REFILLS = RESIDENT_BYTES + 1, LOCAL_DISK_FREE };
+
 struct local_shared {
     struct store *store;
     struct commit *commit;

@@ -429,11 +429,10 @@ static void finish(struct inspector *in)
     seqmap_fini(&in->queues);
 }
 
-enum status local_inspect(const struct engine_options *options, struct engine_inspection *out,
-                          struct buf *error)
+enum status local_inspect(const char *path, struct engine_inspection *out, struct buf *error)
 {
     struct inspector in = {.out = out, .now = clock_now()};
-    enum status status = remains_open(options->data_dir, damage, &in, &in.remains, error);
+    enum status status = remains_open(path, damage, &in, &in.remains, error);
     if (status)
         return status;
     for (int number = 0; number < 3; number++) {

@@ -67,7 +67,7 @@ void key_schedule(struct key *k, uint32_t queue, const char *name)
 
 bool key_parse_message(const char *bytes, size_t len, struct message_id *id)
 {
-    struct reader r = reader_of(bytes, len);
+    struct decoder r = decoder_of(bytes, len);
     bool tag = get_be(&r, 1) == KEY_MESSAGE;
     id->queue = (uint32_t)get_be(&r, 4);
     get_place(&r, id);
@@ -76,7 +76,7 @@ bool key_parse_message(const char *bytes, size_t len, struct message_id *id)
 
 bool key_parse_expiry(const char *bytes, size_t len, struct message_id *id, int64_t *expire_ms)
 {
-    struct reader r = reader_of(bytes, len);
+    struct decoder r = decoder_of(bytes, len);
     bool tag = get_be(&r, 1) == KEY_EXPIRY;
     id->queue = (uint32_t)get_be(&r, 4);
     *expire_ms = time_unbias(get_be(&r, 6));
@@ -86,7 +86,7 @@ bool key_parse_expiry(const char *bytes, size_t len, struct message_id *id, int6
 
 bool key_parse_queue(const char *bytes, size_t len, uint32_t *queue)
 {
-    struct reader r = reader_of(bytes, len);
+    struct decoder r = decoder_of(bytes, len);
     get_be(&r, 1);
     *queue = (uint32_t)get_be(&r, 4);
     return r.ok;
@@ -94,7 +94,7 @@ bool key_parse_queue(const char *bytes, size_t len, uint32_t *queue)
 
 bool key_parse_seq(const char *bytes, size_t len, uint32_t *queue, uint64_t *seq)
 {
-    struct reader r = reader_of(bytes, len);
+    struct decoder r = decoder_of(bytes, len);
     get_be(&r, 1);
     *queue = (uint32_t)get_be(&r, 4);
     *seq = get_be(&r, 6);

@@ -67,8 +67,8 @@ static void queue_set(struct local *l, struct engine_op *op)
     op->status = STATUS_OK;
     if (op->queue) {
         struct resident_queue *rq = resident_queue_of(op->queue);
-        op->status = resident_configure(rq, op->set.config, &op->set.level_name, l->now);
-        if (op->status)
+        op->status = resident_configure(rq, op, l->now);
+        if (op->status || op->set.dry)
             return;
         store_keeps(l->shared->store, rq->face.id, rq->face.config.history_ms);
         write_queue(l, rq);
@@ -341,8 +341,10 @@ static uint32_t poll(struct engine *e)
         e->failed = commit_failure(l->shared->commit, &ignored, &status);
         buf_fini(&ignored);
     }
-    commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
-    e->counters.disk_free_bytes = store_space_free(l->shared->store);
+    if (l->shard == 0) { /* these are the process's */
+        commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
+        e->counters.own[LOCAL_DISK_FREE] = store_space_free(l->shared->store);
+    }
     return count;
 }
 
@@ -426,8 +428,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 }
 
 static const struct engine_ops local_ops = {
-    .name = "local",
-    .capabilities = ENGINE_DURABLE | ENGINE_LIVE_VIEW,
     .submit = submit,
     .flush = flush,
     .poll = poll,
@@ -452,19 +452,21 @@ static uint64_t boot_number(void)
     return XXH3_64bits(text, got > 0 ? (size_t)got : 0);
 }
 
-enum status local_open(const struct engine_options *options, uint32_t shard_count,
-                       struct engine *shards[], struct buf *error)
+static enum status local_open(const struct engine_options *options, uint32_t shard_count,
+                              struct engine *shards[], struct buf *error)
 {
     struct store *store;
     bool synced = options->durability == DURABILITY_FSYNC;
     enum status status =
-        store_open(options->data_dir, options->disk_reserve, synced, &store, error);
+        store_open(engine_option_text(options, "data"),
+                   engine_option_number(options, "disk_reserve"), synced, &store, error);
     if (status)
         return status;
     struct local_shared *shared = mem_zalloc(sizeof(*shared));
-    uint64_t limit = options->memory_limit ? options->memory_limit : MEMORY_LIMIT_DEFAULT;
+    uint64_t limit = engine_option_number(options, "memory_limit");
+    limit = limit ? limit : MEMORY_LIMIT_DEFAULT;
     shared->store = store;
-    shared->backups = backups_new(store, options->backup_dir);
+    shared->backups = backups_new(store, engine_option_text(options, "backup_dir"));
     shared->shard_count = shard_count;
     shared->memory_limit = limit / shard_count;
     shared->window = limit < 1024 * 1024 ? WINDOW_TINY : WINDOW;
@@ -472,7 +474,7 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
     struct local **locals = mem_zalloc(shard_count * sizeof(struct local *));
     for (uint32_t i = 0; i < shard_count; i++) {
         struct local *l = locals[i] = mem_zalloc(sizeof(*l));
-        resident_init(&l->r, &local_ops);
+        resident_init(&l->r, &local_ops, &local_kind);
         l->r.store = &local_store;
         l->shared = shared;
         l->shard = i;
@@ -490,3 +492,52 @@ enum status local_open(const struct engine_options *options, uint32_t shard_coun
         shared->reader = reader_start(store, shared->commit, options, shard_count);
     return STATUS_OK;
 }
+
+static const struct engine_setting settings[] = {
+    {.name = "data",
+     .type = ENGINE_TEXT,
+     .max = 511,
+     .value = "./data",
+     .takes = "DIR",
+     .help = "directory of the local engine; created when missing"},
+    {.name = "backup_dir",
+     .type = ENGINE_TEXT,
+     .max = 511,
+     .value = "",
+     .takes = "DIR",
+     .help = "folder in which POST /v1/admin/backup makes backups; empty: it makes none"},
+    {.name = "memory_limit",
+     .type = ENGINE_BYTES,
+     .value = "128M",
+     .takes = "BYTES[K|M|G|T]",
+     .help = "messages kept in memory; what is behind stays on disk"},
+    {.name = "disk_reserve",
+     .type = ENGINE_BYTES,
+     .value = "0",
+     .takes = "BYTES[K|M|G|T]",
+     .help = "enqueues get 507 below this much free space; 0: a third of a small disk, 1.5G of a "
+             "large one"},
+};
+
+static const struct engine_counter counters[] = {
+    [RESIDENT_BYTES] = RESIDENT_COUNTER,
+    [LOCAL_REFILLS] = {.name = "refills_total",
+                       .type = ENGINE_COUNTER,
+                       .help = "Reads of waiting messages from disk."},
+    [LOCAL_DISK_FREE] = {.name = "disk_free_bytes",
+                         .type = ENGINE_GAUGE,
+                         .help = "Free space where the data is."},
+};
+
+const struct engine_kind local_kind = {
+    .name = "local",
+    .capabilities = ENGINE_DURABLE | ENGINE_LIVE_VIEW,
+    .open = local_open,
+    .inspect = local_inspect,
+    .preview = local_preview,
+    .settings = settings,
+    .setting_count = sizeof(settings) / sizeof(settings[0]),
+    .counters = counters,
+    .counter_count = sizeof(counters) / sizeof(counters[0]),
+    .place = "data",
+};

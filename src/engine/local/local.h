@@ -5,13 +5,9 @@
 
 #include "engine/engine.h"
 
-engine_opener local_open;
+extern const struct engine_kind local_kind;
 
-/* inspect.c: see engine_inspect. */
-MUST_USE enum status local_inspect(const struct engine_options *options,
-                                   struct engine_inspection *i, struct buf *error);
-
-/* preview.c: see engine_preview. */
-void local_preview(const struct engine_options *options, struct engine_preview *p);
+engine_inspect_fn local_inspect; /* inspect.c */
+engine_preview_fn local_preview; /* preview.c */
 
 #endif

@@ -4,6 +4,7 @@
 #include "engine/local/secret.h"
 #include "engine/local/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -58,6 +59,26 @@ static void look_at_lock(const char *dir, struct engine_preview *p)
         buf_printf(&p->notes, "%s is in use by a running triaged, which is not disturbed\n", dir);
 }
 
+/* What is in a folder without FORMAT is somebody else's: a wrong path, most likely. */
+static void look_for_strangers(const char *dir, struct engine_preview *p)
+{
+    static const char *const known[] = {".", "..", "lost+found", "LOCK", NULL};
+    DIR *folder = opendir(dir);
+    for (const struct dirent *e; folder && (e = readdir(folder));) {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], e->d_name) != 0)
+            i++;
+        if (known[i])
+            continue;
+        buf_printf(&p->notes,
+                   "%s is not empty and no data directory; a server would begin one beside %s\n",
+                   dir, e->d_name);
+        break;
+    }
+    if (folder)
+        closedir(folder);
+}
+
 static void look_inside(const char *dir, struct engine_preview *p)
 {
     uint8_t secret[SECRET_BYTES];
@@ -68,12 +89,15 @@ static void look_inside(const char *dir, struct engine_preview *p)
         look_at_lock(dir, p);
     if (error.len > 0)
         buf_printf(&p->problems, "data: %s\n", buf_cstr(&error));
+    else if (format == 0)
+        look_for_strangers(dir, p);
     buf_fini(&error);
 }
 
 void local_preview(const struct engine_options *options, struct engine_preview *p)
 {
-    const char *dir = options->data_dir;
+    const char *dir = engine_option_text(options, "data");
+    const char *backup_dir = engine_option_text(options, "backup_dir");
     struct stat st;
     if (stat(dir, &st) != 0 && errno == ENOENT)
         look_above(dir, p);
@@ -85,7 +109,7 @@ void local_preview(const struct engine_options *options, struct engine_preview *
         buf_printf(&p->problems, "data: this user may not read and write %s; chown it\n", dir);
     else
         look_inside(dir, p);
-    if (*options->backup_dir && !may(options->backup_dir, W_OK | X_OK))
-        buf_printf(&p->notes, "backup_dir: %s: %s; until then no backup is made\n",
-                   options->backup_dir, strerror(errno));
+    if (*backup_dir && !may(backup_dir, W_OK | X_OK))
+        buf_printf(&p->notes, "backup_dir: %s: %s; until then no backup is made\n", backup_dir,
+                   strerror(errno));
 }

@@ -19,7 +19,7 @@ static bool time_in_range(int64_t ms)
     return ms >= -TIME_MS_MAX - 1 && ms <= TIME_MS_MAX;
 }
 
-static void get_shape(struct reader *r, struct message *m)
+static void get_shape(struct decoder *r, struct message *m)
 {
     m->kind = (uint8_t)get_be(r, 1);
     m->enqueued_ms = (int64_t)get_be(r, 8);
@@ -34,7 +34,7 @@ static void get_shape(struct reader *r, struct message *m)
         message_set_expiry(m, expire_ms);
 }
 
-static void get_body(struct reader *r, struct message *m)
+static void get_body(struct decoder *r, struct message *m)
 {
     size_t len = message_body_len(m);
     const char *bytes = r->ok ? get_bytes(r, len) : NULL;
@@ -52,7 +52,7 @@ void record_put_message(struct buf *out, const struct message *m)
 
 struct message *record_get_message(const char *data, size_t len, const struct message_id *id)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     struct message *m = message_new(id->seq);
     get_format(&r);
     get_shape(&r, m);
@@ -81,7 +81,7 @@ static void put_escalation(struct buf *out, const struct escalation *e)
     buf_put(out, e->text, (size_t)e->actor_len + e->reason_len);
 }
 
-static struct escalation *get_escalation(struct reader *r)
+static struct escalation *get_escalation(struct decoder *r)
 {
     if (r->format < 2 || !get_bool(r))
         return NULL;
@@ -123,7 +123,7 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
     put_shape(out, m);
 }
 
-static void get_state(struct reader *r, struct message *m, const struct record_clock *now)
+static void get_state(struct decoder *r, struct message *m, const struct record_clock *now)
 {
     struct delivery *d = message_delivery(m);
     m->state = (uint8_t)get_be(r, 1);
@@ -168,7 +168,7 @@ void record_put_state(struct buf *out, const struct message *m, uint64_t boot)
 struct message *record_get_state(const char *data, size_t len, uint64_t seq,
                                  struct record_clock now)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     struct message *m = message_new(seq);
     get_format(&r);
     get_state(&r, m, &now);
@@ -207,7 +207,7 @@ void record_put_whole(struct buf *out, const struct message *m, uint64_t boot, i
 
 struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int64_t *until_ms)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     struct message *m = message_new(seq);
     get_format(&r);
     *until_ms = (int64_t)get_be(&r, 8);
@@ -224,7 +224,7 @@ struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int
 bool record_whole_died(const char *data, size_t len, int64_t *died_ms)
 {
     const size_t before = 8 + 4 + 2 + 8 + 8 + RECEIPT_BYTES + 8 + 8 + 8; /* until, state … lease */
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     bool known = get_format(&r);
     get_bytes(&r, before);
     *died_ms = (int64_t)get_be(&r, 8);
@@ -245,7 +245,7 @@ void record_put_dedup(struct buf *out, const struct dedup_hit *hit)
 
 bool record_dedup_until(const char *data, size_t len, int64_t *until_ms)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     bool known = get_format(&r);
     *until_ms = (int64_t)get_be(&r, 8);
     return known && r.ok;
@@ -253,7 +253,7 @@ bool record_dedup_until(const char *data, size_t len, int64_t *until_ms)
 
 bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup_hit *hit)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     bool known = get_format(&r);
     hit->until_ms = (int64_t)get_be(&r, 8);
     hit->enqueued_ms = (int64_t)get_be(&r, 8);

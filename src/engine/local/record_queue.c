@@ -47,7 +47,7 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
         put_be(out, (uint64_t)c->history_since_ms, 8);
 }
 
-static void get_levels(struct reader *r, struct queue_config *c)
+static void get_levels(struct decoder *r, struct queue_config *c)
 {
     c->level_count = (uint8_t)get_be(r, 1);
     c->default_rank = (uint8_t)get_be(r, 1);
@@ -68,7 +68,7 @@ static void get_levels(struct reader *r, struct queue_config *c)
     }
 }
 
-static void get_pauses(struct reader *r, struct queue_config *c)
+static void get_pauses(struct decoder *r, struct queue_config *c)
 {
     c->pause_count = (uint8_t)get_be(r, 1);
     if (c->pause_count > PAUSES_MAX)
@@ -82,7 +82,7 @@ static void get_pauses(struct reader *r, struct queue_config *c)
 bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1],
                       struct queue_config *c)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     *c = (struct queue_config){0};
     if (!get_format(&r))
         return false;
@@ -134,7 +134,7 @@ static void put_peaks(struct buf *out, const struct peaks *p)
     }
 }
 
-static void get_peaks(struct reader *r, struct peaks *p)
+static void get_peaks(struct decoder *r, struct peaks *p)
 {
     *p = (struct peaks){.seen_ms = INT64_MIN};
     if (r->format < 3)
@@ -180,7 +180,7 @@ void record_put_counters(struct buf *out, const struct record_counters *c)
 
 #define SEQ_MAX ((1ULL << 48) - 1) /* six bytes of a key */
 
-static void get_lane(struct reader *r, struct record_lane *l)
+static void get_lane(struct decoder *r, struct record_lane *l)
 {
     l->cold_ready = get_be(r, 8);
     l->cold_scheduled = get_be(r, 8);
@@ -196,7 +196,7 @@ static void get_lane(struct reader *r, struct record_lane *l)
 
 bool record_get_counters(const char *data, size_t len, struct record_counters *c)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     *c = (struct record_counters){0};
     if (!get_format(&r))
         return false;

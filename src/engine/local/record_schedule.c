@@ -34,7 +34,7 @@ void record_put_schedule(struct buf *out, const struct schedule *s)
     put_draft(out, &s->draft);
 }
 
-static int64_t get_number(struct reader *r, int64_t min, int64_t max)
+static int64_t get_number(struct decoder *r, int64_t min, int64_t max)
 {
     int64_t value = (int64_t)get_be(r, 8);
     if (value < min || value > max)
@@ -42,7 +42,7 @@ static int64_t get_number(struct reader *r, int64_t min, int64_t max)
     return value;
 }
 
-static void get_draft(struct reader *r, struct draft *d)
+static void get_draft(struct decoder *r, struct draft *d)
 {
     d->kind = (uint8_t)get_be(r, 1);
     uint64_t priority = get_be(r, 1);
@@ -80,7 +80,7 @@ static bool rule_valid(const struct schedule_rule *rule)
 
 bool record_get_schedule(const char *data, size_t len, struct schedule *s)
 {
-    struct reader r = reader_of(data, len);
+    struct decoder r = decoder_of(data, len);
     *s = (struct schedule){0};
     if (!get_format(&r))
         return false;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/local/batch.h"
+#include "engine/local/ending.h"
 #include "engine/local/frame.h"
 #include "engine/local/manifest.h"
 #include "engine/local/table.h"
@@ -50,7 +51,7 @@ struct ranges {
 };
 
 /* A table that is being gone through, and where it stands. */
-struct source {
+struct remains_source {
     struct table *table;
     struct table_entry e;
     bool ended;
@@ -70,7 +71,7 @@ struct remains {
     size_t told_count;
     uint64_t bytes_now, bytes_total;
     /* What is gone through now. */
-    struct source *sources;
+    struct remains_source *sources;
     size_t source_count;
     struct ranges ranges;
     /* While the log is read. */
@@ -226,12 +227,12 @@ static void open_source(struct remains *r, const struct manifest_table *m, enum 
         t = NULL;
     }
     if (t)
-        r->sources[r->source_count++] = (struct source){.table = t};
+        r->sources[r->source_count++] = (struct remains_source){.table = t};
     free(store);
     free(path);
 }
 
-static void source_step(struct remains *r, struct source *s)
+static void source_step(struct remains *r, struct remains_source *s)
 {
     uint64_t before = table_read(s->table);
     s->ended = !table_next(s->table, &s->e);
@@ -333,11 +334,11 @@ static bool change_deleted(struct remains *r, const struct change *c)
 }
 
 /* The source with the smallest key, and of those with the same the latest; NULL at the end. */
-static struct source *first_source(struct remains *r)
+static struct remains_source *first_source(struct remains *r)
 {
-    struct source *first = NULL;
+    struct remains_source *first = NULL;
     for (size_t i = 0; i < r->source_count; i++) {
-        struct source *s = &r->sources[i];
+        struct remains_source *s = &r->sources[i];
         if (s->ended)
             continue;
         int order = first ? compare(s->e.key, s->e.key_len, first->e.key, first->e.key_len) : -1;
@@ -351,13 +352,13 @@ static struct source *first_source(struct remains *r)
 static void pass(struct remains *r, const struct buf *key)
 {
     for (size_t i = 0; i < r->source_count; i++) {
-        struct source *s = &r->sources[i];
+        struct remains_source *s = &r->sources[i];
         while (!s->ended && compare(s->e.key, s->e.key_len, key->data, key->len) == 0)
             source_step(r, s);
     }
 }
 
-static void show_table_entry(struct remains *r, struct source *s, struct buf *key,
+static void show_table_entry(struct remains *r, struct remains_source *s, struct buf *key,
                              remains_record *each, void *ctx)
 {
     buf_clear(key);
@@ -384,7 +385,7 @@ void remains_each(struct remains *r, enum store_family f, remains_record *each, 
     size_t at = 0;
     open_sources(r, f);
     for (;;) {
-        struct source *s = first_source(r);
+        struct remains_source *s = first_source(r);
         const struct change *change = at < c->count ? &c->items[at] : NULL;
         if (!s && !change)
             break;
@@ -414,7 +415,7 @@ static uint64_t position_of(struct remains *r, enum store_family f)
     uint64_t position = 0;
     struct buf key = {0};
     open_sources(r, f);
-    for (struct source *s; (s = first_source(r)) && s->e.key[0] <= KEY_LOG;) {
+    for (struct remains_source *s; (s = first_source(r)) && s->e.key[0] <= KEY_LOG;) {
         if (s->e.key_len == 1 && s->e.key[0] == KEY_LOG && s->e.value_len == 8)
             position = frame_get_u64(s->e.value);
         show_table_entry(r, s, &key, NULL, NULL);
@@ -498,6 +499,15 @@ static void look_at_end(struct remains *r, const struct wal *w)
     }
 }
 
+static void look_for_more(struct remains *r, const struct wal *w)
+{
+    uint64_t ending;
+    struct buf line = {0};
+    if (!ending_read(r->dir, &ending, &line) || !ending_reached(r->dir, ending, wal_end(w), &line))
+        on_damage(r, buf_cstr(&line));
+    buf_fini(&line);
+}
+
 static void sort_changes(struct remains *r)
 {
     for (int f = 0; f < FAMILIES; f++) {
@@ -561,6 +571,7 @@ static void read_log(struct remains *r, const uint8_t *secret)
     } else if (w) {
         r->gap = wal_gap(w);
         look_at_end(r, w);
+        look_for_more(r, w);
         if (wal_replay(w, on_record, r, &error) != STATUS_OK)
             on_damage(r, buf_cstr(&error));
     }

@@ -1,7 +1,9 @@
 #include "engine/local/store.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "engine/local/ending.h"
 #include "engine/local/store_impl.h"
 
 #include <assert.h>
@@ -15,8 +17,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MIB       (1024ULL * 1024)
-#define LOG_FATAL 4 /* of RocksDB's levels; above it is only the header */
+#define OPEN_BYTES ((uint64_t)256 * 1024) /* free, for what RocksDB writes when it opens */
+#define MIB        (1024ULL * 1024)
+#define LOG_FATAL  4 /* of RocksDB's levels; above it is only the header */
 
 struct store_iter {
     rocksdb_iterator_t *it;
@@ -91,7 +94,13 @@ static enum status get_secret(struct store *s, struct buf *error)
     char path[4096];
     snprintf(path, sizeof(path), "%s/log", s->dir);
     bool make = s->format > 0 ? s->format < STORE_FORMAT : access(path, F_OK) != 0;
-    return secret_open(s->dir, make, s->secret, error);
+    enum status status = secret_open(s->dir, make, s->secret, error);
+    struct stat key;
+    snprintf(path, sizeof(path), "%s/KEY", s->dir);
+    if (!status && stat(path, &key) == 0 && key.st_mode & (S_IRWXG | S_IRWXO))
+        log_warn("others on this machine can read the secret of the log",
+                 "file=\"%s\" remedy=\"chmod 600\"", path);
+    return status;
 }
 
 /* A new directory gets its number, and an older one ours, when all that it stands for is there. */
@@ -240,6 +249,17 @@ enum status store_failure(char *message, struct buf *error)
     return full ? STATUS_STORAGE_FULL : STATUS_ENGINE_UNAVAILABLE;
 }
 
+/* RocksDB ends the process when the list of its files meets the end of the disk while it opens. */
+static enum status look_for_room(const struct store *s, const struct statvfs *fs, struct buf *error)
+{
+    uint64_t there = (uint64_t)fs->f_bavail * fs->f_frsize;
+    if (there >= OPEN_BYTES)
+        return STATUS_OK;
+    buf_printf(error, "%s is on a disk with %llu KiB free, and a start needs %llu; make room there",
+               s->dir, (unsigned long long)there / 1024, (unsigned long long)OPEN_BYTES / 1024);
+    return STATUS_STORAGE_FULL;
+}
+
 static enum status open_db(struct store *s, struct buf *error)
 {
     char path[4096];
@@ -290,6 +310,8 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
     struct statvfs fs;
     if (!status && statvfs(dir, &fs) < 0)
         status = refuse(error, "cannot look at", dir);
+    if (!status)
+        status = look_for_room(s, &fs, error);
     if (status) {
         store_close(s);
         return status;
@@ -317,7 +339,10 @@ enum status store_open(const char *dir, uint64_t disk_reserve, bool synced, stru
 
 void store_close(struct store *s)
 {
+    bool served = s->keeper.running;
     store_keeper_stop(s);
+    if (served) /* if it cannot be written, the one before is still true */
+        (void)ending_write(s->dir, wal_synced(s->wal));
     wal_close(s->wal);
     for (int i = 0; i < 2; i++) {
         if (s->families[i])

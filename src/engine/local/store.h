@@ -12,6 +12,7 @@
  *
  *   DIR/FORMAT   the number of the format, as text
  *   DIR/KEY      the secret that the log is sealed with (secret.h)
+ *   DIR/END      how far the log went when that was last known (ending.h)
  *   DIR/LOCK     locked for as long as a server has the directory
  *   DIR/log/     the write-ahead log
  *   DIR/store/   RocksDB's own

@@ -10,6 +10,7 @@
  * then copied file by file, when the log is already free again. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/local/ending.h"
 #include "engine/local/store_impl.h"
 #include "engine/local/tree.h"
 
@@ -73,12 +74,13 @@ static enum status checkpoint(struct store *s, const char *to, struct buf *error
 }
 
 static enum status copy_moment(struct store *s, const char *tables, const char *log,
-                               store_copy_step *step, void *ctx, int64_t *moment_ms,
+                               store_copy_step *step, void *ctx, int64_t *moment_ms, uint64_t *end,
                                struct buf *error)
 {
     wal_hold(s->wal);
     enum status status = checkpoint(s, tables, error);
     *moment_ms = clock_now().wall_ms;
+    *end = wal_written(s->wal);
     if (!status)
         status = wal_copy(s->wal, log, step, ctx, error);
     wal_let_go(s->wal);
@@ -103,11 +105,15 @@ enum status store_copy(struct store *s, const char *to, store_copy_step *step, v
     char *log = path_in(to, "log"), *tables = path_in(to, "store"),
          *links = path_in(s->dir, "links");
     bool linked = same_disk(s, to);
-    enum status status = copy_moment(s, linked ? tables : links, log, step, ctx, moment_ms, error);
+    uint64_t end;
+    enum status status =
+        copy_moment(s, linked ? tables : links, log, step, ctx, moment_ms, &end, error);
     if (!status && !linked)
         status = tree_copy_files(links, tables, step, ctx, error);
     for (size_t i = 0; !status && i < sizeof(single_files) / sizeof(single_files[0]); i++)
         status = copy_single(s, to, single_files[i], step, ctx, error);
+    if (!status && !ending_write(to, end))
+        status = tree_refuse(error, "cannot write END in", to);
     store_copy_forget(s);
     free(log);
     free(tables);

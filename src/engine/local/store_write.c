@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "engine/local/ending.h"
 #include "engine/local/frame.h"
 #include "engine/local/store_impl.h"
 
@@ -394,6 +395,16 @@ static enum status replay(struct store *s, struct buf *error)
     return status;
 }
 
+/* An END that cannot be read says nothing: the log speaks for itself then, as after a crash. */
+static bool log_is_whole(const struct store *s, struct buf *error)
+{
+    uint64_t ending;
+    struct buf unread = {0};
+    (void)ending_read(s->dir, &ending, &unread);
+    buf_fini(&unread);
+    return ending_reached(s->dir, ending, wal_end(s->wal), error);
+}
+
 enum status store_recover(struct store *s, bool direct, struct buf *error)
 {
     struct buf dir = {0};
@@ -410,6 +421,8 @@ enum status store_recover(struct store *s, bool direct, struct buf *error)
         status = STATUS_ENGINE_UNAVAILABLE;
     }
     buf_fini(&dir);
+    if (!status && !log_is_whole(s, error))
+        status = STATUS_ENGINE_UNAVAILABLE;
     if (!status)
         status = replay(s, error);
     if (status)

@@ -152,7 +152,7 @@ bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now
 static bool runs_low(const struct local *l, const struct lane *lane)
 {
     return lane->ready.count < l->shared->window &&
-           l->r.base.counters.resident_bytes < l->shared->memory_limit;
+           l->r.base.counters.own[RESIDENT_BYTES] < l->shared->memory_limit;
 }
 
 static void count_now(struct local_queue *lq, uint8_t slot)
@@ -293,7 +293,7 @@ void tail_spill(struct queue *q, uint8_t slot)
         int64_t clock_ms =
             tail_has_cold(local_queue_of(q), slot) ? lane->tail.clock_ms : l->now.wall_ms;
         bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
-        if (l->r.base.counters.resident_bytes <= limit || !m || stays ||
+        if (l->r.base.counters.own[RESIDENT_BYTES] <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)
             return;
         spill_last(q, m);

@@ -318,6 +318,11 @@ uint64_t wal_synced(const struct wal *w)
     return w->synced;
 }
 
+uint64_t wal_written(struct wal *w)
+{
+    return atomic_load_explicit(&w->written, memory_order_acquire);
+}
+
 static void seal(struct wal *w, char *at, unsigned kind, size_t len)
 {
     pthread_mutex_lock(&w->mutex);

@@ -30,7 +30,7 @@ void wal_let_go(struct wal *w)
 }
 
 /* A segment as it was when the copy began. */
-struct source {
+struct copy_source {
     char *path;
     uint64_t number, size;
     uint64_t last; /* what it has behind that was left there by a crash */
@@ -43,7 +43,7 @@ struct copying {
     void *ctx;
     struct buf *error;
     uint64_t last; /* the last sequence number that is wanted */
-    struct source *sources;
+    struct copy_source *sources;
     size_t count;
     char *bytes; /* of the segment at hand */
     /* What was found: the highest floor of any frame, and the frames without a gap behind one. */
@@ -52,7 +52,7 @@ struct copying {
 
 static int by_number(const void *a, const void *b)
 {
-    const struct source *x = a, *y = b;
+    const struct copy_source *x = a, *y = b;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
@@ -69,8 +69,8 @@ static void find_sources(struct copying *c)
     for (size_t i = 0; i < w->segment_count; i++) {
         const struct segment *s = w->segments[i];
         if (is_needed(w, s))
-            c->sources[c->count++] =
-                (struct source){mem_dup(s->path, strlen(s->path)), s->number, s->size, s->last};
+            c->sources[c->count++] = (struct copy_source){mem_dup(s->path, strlen(s->path)),
+                                                          s->number, s->size, s->last};
     }
     pthread_mutex_unlock(&w->mutex);
     if (c->count > 1)
@@ -107,7 +107,7 @@ static bool read_whole(const char *path, char *out, uint64_t size)
 /* Keeps the frames that belong, and tells whether there is a head to belong to. A segment that was
  * taken into use after the copy began may still have the head of an older life; or one of its own,
  * which knows of frames that the copy does not have. */
-static bool keep_frames(struct copying *c, const struct source *s)
+static bool keep_frames(struct copying *c, const struct copy_source *s)
 {
     const struct frame_key *key = &c->w->key;
     struct frame head, f;
@@ -153,7 +153,7 @@ static enum status write_out(struct copying *c, int fd, uint64_t size, const cha
     return status;
 }
 
-static enum status copy_segment(struct copying *c, const struct source *s)
+static enum status copy_segment(struct copying *c, const struct copy_source *s)
 {
     struct buf path = {0};
     buf_printf(&path, "%s/%s", c->to, strrchr(s->path, '/') + 1);
@@ -184,7 +184,7 @@ enum status wal_copy(struct wal *w, const char *to, wal_copy_step *step, void *c
                      struct buf *error)
 {
     struct copying c = {.w = w, .to = to, .step = step, .ctx = ctx, .error = error};
-    c.last = atomic_load_explicit(&w->written, memory_order_acquire);
+    c.last = wal_written(w);
     if (PLANTED(BACKUP_EARLY))
         c.last -= c.last > w->floor_held + 50 ? 50 : 0;
     find_sources(&c);

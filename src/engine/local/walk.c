@@ -68,7 +68,8 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
         } else {
             m->state =
                 m->ready_ms <= tail_ready_ms(q, m->slot, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
-            op->visit(op, &lq->rq->face, m, now);
+            if (op->visit)
+                op->visit(op, &lq->rq->face, m, now);
             op->list.found++;
             op->list.next = cursor_behind(&id);
         }

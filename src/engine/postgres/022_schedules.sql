@@ -34,41 +34,6 @@ CREATE INDEX schedule_show ON triage.schedule (show_ms);
 -- dead of earlier due times stand before that. So show_ms is never set to a time that is over.
 INSERT INTO triage.sweeping VALUES ('schedule', 60000, -140737488355328, 0);
 
--- What a schedule may have been changed to: see schedule_inherit() of the server.
-CREATE FUNCTION triage.engine_schedule_set(p_queue int, p_version int, p triage.schedule,
-    p_now bigint DEFAULT NULL,
-    OUT status text, OUT created boolean, OUT schedule triage.schedule)
-LANGUAGE plpgsql
-SET search_path = triage, pg_temp AS $$
-DECLARE
-    old triage.schedule;
-BEGIN
-    PERFORM triage.queue_kept(p_queue, p_version);
-    PERFORM pg_advisory_xact_lock(7426, p_queue); -- the limit holds, and nobody else makes it
-    SELECT * INTO old FROM triage.schedule s WHERE s.queue = p_queue AND s.name = p.name FOR UPDATE;
-    created := old.queue IS NULL;
-    IF created AND (SELECT count(*) FROM triage.schedule s WHERE s.queue = p_queue)
-        >= @SCHEDULES_MAX@ THEN
-        status := 'quota-exceeded';
-        RETURN;
-    END IF;
-    p.queue := p_queue;
-    p.last_ms := coalesce(old.last_ms, -@TIME_MS_MAX@);
-    p.count := coalesce(old.count, 0);
-    p.made_up := 0;
-    IF p.paused THEN
-        p.next_ms := @TIME_MS_MAX@;
-    ELSIF NOT old.paused AND (old.cron, old.every_seconds, old.time_zone)
-        = (p.cron, p.every_seconds, p.time_zone) THEN
-        p.next_ms := old.next_ms;
-        p.made_up := old.made_up;
-    END IF;
-    p.show_ms := greatest(p.next_ms, coalesce(p_now, triage.now_ms()));
-    DELETE FROM triage.schedule s WHERE s.queue = p_queue AND s.name = p.name;
-    INSERT INTO triage.schedule SELECT p.*;
-    schedule := p;
-END $$;
-
 CREATE FUNCTION triage.engine_schedule_delete(p_queue int, p_version int, p_name text)
 RETURNS text
 LANGUAGE plpgsql
@@ -183,21 +148,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- For reading. Servers fire them; without one they stay due.
-CREATE VIEW triage.schedules AS
-    SELECT q.name AS queue_name, s.name, nullif(s.cron, '') AS cron,
-        nullif(s.every_seconds, 0) AS every_seconds, s.time_zone, s.missed,
-        s.grace_ms / 1000.0 AS grace_seconds, s.paused,
-        CASE WHEN s.next_ms < @TIME_MS_MAX@ THEN triage.from_ms(s.next_ms) END AS next_due_at,
-        CASE WHEN s.last_ms > -@TIME_MS_MAX@ THEN triage.from_ms(s.last_ms) END AS last_due_at,
-        s.count,
-        CASE WHEN s.kind < 2 THEN triage.text_of(s.payload) END AS payload,
-        s.payload AS payload_bytes,
-        CASE s.priority_kind WHEN 1 THEN s.priority_number::text WHEN 2 THEN s.priority_name END
-            AS priority,
-        triage.json_of(nullif(s.metadata, '')) AS metadata
-    FROM triage.schedule s JOIN triage.queue q ON q.id = s.queue AND NOT q.deleted;
-
 -- Who was given rights on a table before there was another one has the same on that: a server whose
 -- role does not own the schema goes on after a migration.
 CREATE FUNCTION triage.rights_like(p_table text, p_like text) RETURNS void
@@ -215,4 +165,4 @@ BEGIN
     END LOOP;
 END $$;
 
-SELECT triage.rights_like('schedule', 'queue'), triage.rights_like('schedules', 'queues');
+SELECT triage.rights_like('schedule', 'queue');

@@ -5,6 +5,7 @@
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static enum status status_of(const PGresult *r, int row, int column)
@@ -36,7 +37,7 @@ static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_i
         pg->due_ms = item->enqueued_ms + ttl_ms;
 }
 
-static void answer_put(struct pg *pg, struct call *c)
+static void answer_put(struct pg *pg, struct pg_call *c)
 {
     int row = 0;
     int status = PQfnumber(c->result, "status"), slot = PQfnumber(c->result, "slot"),
@@ -69,7 +70,7 @@ static void answer_put(struct pg *pg, struct call *c)
     pg_view_changed(c->queue);
 }
 
-static void answer_settle(struct pg *pg, struct call *c)
+static void answer_settle(struct pg *pg, struct pg_call *c)
 {
     int row = 0;
     int status = PQfnumber(c->result, "status"), state = PQfnumber(c->result, "state"),
@@ -94,7 +95,7 @@ static void answer_settle(struct pg *pg, struct call *c)
 }
 
 /* A message was found by that step. Tokens of an older policy are worth nothing in a new one. */
-static void count_found(const struct call *c, struct plan *plan, int64_t number)
+static void count_found(const struct pg_call *c, struct plan *plan, int64_t number)
 {
     if (number < 1 || number > plan->step_count)
         return;
@@ -104,7 +105,7 @@ static void count_found(const struct call *c, struct plan *plan, int64_t number)
         policy_spend(plan->policy, plan->max_rank, step->rank);
 }
 
-static void answer_claim(struct pg *pg, struct job *job, struct call *c)
+static void answer_claim(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct columns columns = columns_of(c->result);
     int row = 0, rows = PQntuples(c->result);
@@ -132,7 +133,7 @@ static void answer_claim(struct pg *pg, struct job *job, struct call *c)
     pg_view_changed(c->queue);
 }
 
-static void answer_get(struct engine_op *op, struct call *c, struct instant now)
+static void answer_get(struct engine_op *op, struct pg_call *c, struct instant now)
 {
     struct columns columns = columns_of(c->result);
     struct row at = {c->result, &columns, 0};
@@ -144,14 +145,15 @@ static void answer_get(struct engine_op *op, struct call *c, struct instant now)
         row_show(op, &at, now);
 }
 
-static void answer_list(struct engine_op *op, struct call *c, struct instant now)
+static void answer_list(struct engine_op *op, struct pg_call *c, struct instant now)
 {
     struct columns columns = columns_of(c->result);
     int rows = PQntuples(c->result);
     op->list.found = 0;
+    op->list.more = false;
     op->list.next = op->list.after;
-    op->list.more = rows > (int)op->list.limit;
-    for (int row = 0; row < rows && row < (int)op->list.limit; row++) {
+    int row = 0;
+    for (; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
         if (!row_fits(c->queue, &at, false, op->list.slot_count == 0)) {
             op->status = STATUS_ENGINE_UNAVAILABLE;
@@ -166,9 +168,10 @@ static void answer_list(struct engine_op *op, struct call *c, struct instant now
             .seq = (uint64_t)row_int(&at, COLUMN_SEQ),
         };
     }
+    op->list.more = row < rows; /* the limit may be another one than when it was asked */
 }
 
-static void answer_move(struct engine_op *op, struct call *c)
+static void answer_move(struct engine_op *op, struct pg_call *c)
 {
     int status = PQfnumber(c->result, "status"), changed = PQfnumber(c->result, "changed"),
         state = PQfnumber(c->result, "state"), from = PQfnumber(c->result, "from_slot");
@@ -181,7 +184,7 @@ static void answer_move(struct engine_op *op, struct call *c)
     }
 }
 
-static void answer_count(struct engine_op *op, struct call *c)
+static void answer_count(struct engine_op *op, struct pg_call *c)
 {
     int before = PQfnumber(c->result, "before"), exact = PQfnumber(c->result, "exact");
     for (uint32_t i = 0; i < op->count.count; i++) {
@@ -191,7 +194,7 @@ static void answer_count(struct engine_op *op, struct call *c)
 }
 
 /* Rows come item by item, in order; an item that has fewer than its max has no others. */
-static void answer_heads(struct engine_op *op, struct call *c)
+static void answer_heads(struct engine_op *op, struct pg_call *c)
 {
     int row = 0, rows = PQntuples(c->result), item_column = PQfnumber(c->result, "item"),
         ready = PQfnumber(c->result, "ready_ms"), seq = PQfnumber(c->result, "seq");
@@ -210,7 +213,7 @@ static void answer_heads(struct engine_op *op, struct call *c)
     }
 }
 
-static void answer_bulk(struct engine_op *op, struct call *c)
+static void answer_bulk(struct engine_op *op, struct pg_call *c)
 {
     op->bulk.count = (uint32_t)cell_int(c->result, 0, 0);
     op->bulk.more = op->bulk.id_count == 0 && op->bulk.count > 0 && op->bulk.count >= op->bulk.max;
@@ -276,20 +279,27 @@ static void give_queue(struct engine_op *op, struct pg_queue *q)
     q->busy++;
 }
 
-static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c)
+static void answer_level_in_use(struct engine_op *op, struct pg_call *c)
+{
+    int rank = -1;
+    size_t len, schedule_len = 0;
+    const char *name = cell_bytes(c->result, 0, 3, &len);
+    const char *schedule = cell_bytes(c->result, 0, 5, &schedule_len);
+    for (int i = 0; i < op->queue->config.level_count; i++) {
+        const char *each = op->queue->config.levels[i].name;
+        if (strlen(each) == len && memcmp(each, name, len) == 0)
+            rank = i;
+    }
+    op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
+    snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%.*s", (int)schedule_len,
+             schedule ? schedule : "");
+}
+
+static void answer_queue_set(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     op->status = status_of(c->result, 0, 2);
-    if (op->status == STATUS_LEVEL_IN_USE) {
-        int rank = -1;
-        size_t len;
-        const char *name = cell_bytes(c->result, 0, 3, &len);
-        for (int i = 0; op->queue && i < op->queue->config.level_count; i++) {
-            const char *each = op->queue->config.levels[i].name;
-            if (strlen(each) == len && memcmp(each, name, len) == 0)
-                rank = i;
-        }
-        op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
-    }
+    if (op->status == STATUS_LEVEL_IN_USE && op->queue)
+        answer_level_in_use(op, c);
     if (!op->status && (cell_null(c->result, 0, 0) || cell_null(c->result, 0, 4)))
         op->status = STATUS_QUEUE_NOT_FOUND; /* another was faster, and has deleted it since */
     if (op->status)
@@ -302,7 +312,7 @@ static void answer_queue_set(struct pg *pg, struct engine_op *op, struct call *c
     op->set.existed = q && cell_int(c->result, 0, 1) == 0;
 }
 
-static void answer_queue_open(struct pg *pg, struct engine_op *op, struct call *c)
+static void answer_queue_open(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     bool there = PQntuples(c->result) > 0;
     struct pg_queue *q = there ? adopt(pg, c->result, 0, 0, 1) : NULL;
@@ -311,7 +321,7 @@ static void answer_queue_open(struct pg *pg, struct engine_op *op, struct call *
         give_queue(op, q);
 }
 
-static void answer_queue_delete(struct engine_op *op, struct call *c)
+static void answer_queue_delete(struct engine_op *op, struct pg_call *c)
 {
     op->status = status_of(c->result, 0, 0);
     if (op->status == STATUS_QUEUE_NOT_EMPTY)
@@ -321,7 +331,7 @@ static void answer_queue_delete(struct engine_op *op, struct call *c)
 }
 
 /* The list of all queues: new ones, changed ones, and those that are not there any more. */
-static void answer_queues(struct pg *pg, struct call *c)
+static void answer_queues(struct pg *pg, struct pg_call *c)
 {
     size_t at = 0;
     pg->list_due = false;
@@ -344,7 +354,7 @@ static void answer_queues(struct pg *pg, struct call *c)
     }
 }
 
-static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
+static void answer_sweep(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     uint32_t moved = 0;
     for (int row = 0; row < PQntuples(c->result); row++) {
@@ -355,7 +365,7 @@ static void answer_sweep(struct pg *pg, struct engine_op *op, struct call *c)
     pg->sweep_due = pg->sweep_due || op->sweep.more;
 }
 
-static void answer_other(struct pg *pg, struct job *job, struct call *c)
+static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct engine_op *op = c->ops[0];
     switch (op->verb) {
@@ -417,18 +427,26 @@ static void answer_other(struct pg *pg, struct job *job, struct call *c)
     }
 }
 
-static void answer_changes(struct pg *pg, struct call *c)
+static void answer_changes(struct pg *pg, struct pg_call *c)
 {
-    for (int row = 0; row < PQntuples(c->result); row++)
-        pg_queue_tell(pg, (uint32_t)cell_int(c->result, row, 0));
+    int rows = PQntuples(c->result);
+    uint32_t last = 0;
+    for (int row = 0; row < rows; row++) {
+        last = (uint32_t)cell_int(c->result, row, 0);
+        pg_queue_tell(pg, last);
+    }
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        uint32_t *cursor = &c->ops[o]->sweep.cursor;
+        *cursor = rows == CHANGES_MAX && last > *cursor ? last : 0; /* which ends, come what may */
+    }
 }
 
-static void answer_due(struct pg *pg, struct call *c)
+static void answer_due(struct pg *pg, struct pg_call *c)
 {
     pg->due_ms = cell_null(c->result, 0, 0) ? INT64_MAX : cell_time(c->result, 0, 0);
 }
 
-static uint32_t rows_of_puts(const struct call *c)
+static uint32_t rows_of_puts(const struct pg_call *c)
 {
     uint32_t count = 0;
     for (uint32_t o = 0; o < c->op_count; o++) {
@@ -447,7 +465,7 @@ static uint32_t rows_of_import(const struct engine_op *op)
 }
 
 /* How many rows the answer has to have for what was asked. */
-static uint32_t rows_wanted(const struct call *c)
+static uint32_t rows_wanted(const struct pg_call *c)
 {
     uint32_t count = 0;
     switch (c->verb) {
@@ -483,7 +501,7 @@ static uint32_t rows_wanted(const struct call *c)
 
 /* A cell that is not there reads as NULL, and NULL as success: so an answer that is too short is
  * none. Its ops are done, as far as anybody knows, and cannot be told how. */
-static bool answered(struct call *c)
+static bool answered(struct pg_call *c)
 {
     enum status status = STATUS_OK;
     uint32_t rows = c->op_count > 0 ? rows_wanted(c) : 0;
@@ -498,9 +516,9 @@ static bool answered(struct call *c)
     return c->result && !status;
 }
 
-void calls_answer(struct pg *pg, struct job *job)
+void calls_answer(struct pg *pg, struct pg_job *job)
 {
-    for (struct call *c = job->calls; c; c = c->next) {
+    for (struct pg_call *c = job->calls; c; c = c->next) {
         if (!answered(c))
             continue;
         switch (c->kind) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void param_now(const struct pg *pg, const struct job *job, struct params *p)
+void param_now(const struct pg *pg, const struct pg_job *job, struct params *p)
 {
     if (pg->shared->invented_time)
         param_int(p, WIRE_INT8, job->now.wall_ms);
@@ -53,7 +53,7 @@ void params_drafts(struct params *p, const struct queue_config *config,
 }
 
 /* Of the items that are to be stored. The caller frees the array. */
-static const struct draft **drafts_of(const struct call *c, uint32_t *count)
+static const struct draft **drafts_of(const struct pg_call *c, uint32_t *count)
 {
     uint32_t most = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
@@ -69,7 +69,7 @@ static const struct draft **drafts_of(const struct call *c, uint32_t *count)
     return drafts;
 }
 
-static void build_put(struct pg *pg, struct job *job, struct call *c)
+static void build_put(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct params *p = &c->params;
     uint32_t count;
@@ -118,7 +118,7 @@ static void put_ids(struct params *p, const struct pg_queue *q, const struct mes
 }
 
 /* The ids and receipts of all items of all ops. */
-static void put_receipts(struct params *p, const struct call *c)
+static void put_receipts(struct params *p, const struct pg_call *c)
 {
     uint32_t count = 0, n = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
@@ -140,7 +140,7 @@ static void put_receipts(struct params *p, const struct call *c)
     free(ids);
 }
 
-static void build_settle(struct pg *pg, struct job *job, struct call *c)
+static void build_settle(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct params *p = &c->params;
     const struct engine_op *op = c->ops[0];
@@ -166,7 +166,7 @@ static void build_settle(struct pg *pg, struct job *job, struct call *c)
     param_now(pg, job, p);
 }
 
-static void build_claim(struct pg *pg, struct job *job, struct call *c)
+static void build_claim(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct params *p = &c->params;
     int64_t lease_ms = c->ops[0]->claim.lease_ms;
@@ -218,7 +218,7 @@ static void put_selection(struct params *p, const struct engine_op *op)
     param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
 }
 
-static void build_move(struct call *c, const struct engine_op *op)
+static void build_move(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     const struct move_note *note = &op->move.note;
@@ -238,7 +238,7 @@ static void build_move(struct call *c, const struct engine_op *op)
  * we know it. */
 #define IF_CURRENT " WHERE (triage.queue_at($1,$2)).id IS NOT NULL"
 
-static void build_heads(struct call *c, const struct engine_op *op)
+static void build_heads(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_heads($1,$3,$4)" IF_CURRENT;
@@ -253,7 +253,7 @@ static void build_heads(struct call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-static void build_count(struct call *c, const struct engine_op *op)
+static void build_count(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_count($1,$3,$4,$5)" IF_CURRENT;
@@ -281,7 +281,7 @@ bool cursor_valid(const struct list_cursor *c)
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
 
-static void build_list(struct call *c, const struct engine_op *op)
+static void build_list(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     const struct list_cursor *after = &op->list.after;
@@ -304,51 +304,56 @@ static void build_list(struct call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-static void build_queue_set(struct call *c, const struct engine_op *op)
+static void build_queue_set(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     struct buf json = {0};
     const char *name = op->queue ? op->queue->name : op->set.name;
-#define COLUMNS "SELECT id, created, status, level_name, config FROM "
-    c->sql = op->queue ? COLUMNS "triage.engine_queue_change($1,$2,$3,$4)"
-                       : COLUMNS "triage.engine_queue_set(NULL,$1,$2)";
+#define COLUMNS "SELECT id, created, status, level_name, config"
+#define KEPT_BY                                                                                    \
+    ", CASE WHEN status = 'level-in-use' THEN triage.schedule_of_level($1, level_name) END"
+    c->sql = !op->queue    ? COLUMNS " FROM triage.engine_queue_set(NULL,$1,$2)"
+             : op->set.dry ? COLUMNS KEPT_BY " FROM triage.engine_queue_try($1,$2,$3)"
+                           : COLUMNS KEPT_BY " FROM triage.engine_queue_change($1,$2,$3,$4)";
+#undef KEPT_BY
 #undef COLUMNS
     if (op->queue)
         param_queue(p, c->queue);
-    param_bytes(p, WIRE_TEXT, name, strlen(name));
+    if (!op->set.dry)
+        param_bytes(p, WIRE_TEXT, name, strlen(name));
     config_write(&json, op->set.config);
     param_jsonb(p, &json);
     buf_fini(&json);
 }
 
-static void build_queue_open(struct call *c, const struct engine_op *op)
+static void build_queue_open(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT id, config FROM triage.engine_queue_open($1)";
     param_bytes(&c->params, WIRE_TEXT, op->open.name, strlen(op->open.name));
 }
 
-static void build_queue_delete(struct call *c, const struct engine_op *op)
+static void build_queue_delete(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT triage.engine_queue_delete($1,$2)";
     param_int(&c->params, WIRE_INT4, op->queue->id);
     param_bool(&c->params, op->remove.if_empty);
 }
 
-static void build_cancel(struct call *c, const struct engine_op *op)
+static void build_cancel(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
     param_queue(&c->params, c->queue);
     put_id(&c->params, c->queue, &op->one.id);
 }
 
-static void build_get(struct call *c, const struct engine_op *op)
+static void build_get(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT 0, * FROM triage.engine_get($1,$3,$4,$5)" IF_CURRENT;
     param_queue(&c->params, c->queue);
     put_id(&c->params, c->queue, &op->one.id);
 }
 
-static void build_purge(struct call *c, const struct engine_op *op)
+static void build_purge(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
@@ -360,7 +365,7 @@ static void build_purge(struct call *c, const struct engine_op *op)
         param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
 }
 
-static void build_redrive(struct call *c, const struct engine_op *op)
+static void build_redrive(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_redrive($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
@@ -372,14 +377,14 @@ static void build_redrive(struct call *c, const struct engine_op *op)
         param_null(p, WIRE_INT2);
 }
 
-static void build_dead_drop(struct call *c, const struct engine_op *op)
+static void build_dead_drop(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT * FROM triage.engine_dead_drop($1,$2,$3,$4,$5,$6,$7,$8)";
     param_queue(&c->params, c->queue);
     put_selection(&c->params, op);
 }
 
-static void build_sweep(struct call *c, const struct engine_op *op)
+static void build_sweep(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT * FROM triage.engine_sweep($1,$2)";
     param_int(&c->params, WIRE_INT4, op->sweep.max);
@@ -387,7 +392,7 @@ static void build_sweep(struct call *c, const struct engine_op *op)
 
 /* Verbs whose ops have a call each. */
 static const struct {
-    void (*build)(struct call *c, const struct engine_op *op);
+    void (*build)(struct pg_call *c, const struct engine_op *op);
     bool timed; /* the last parameter is the time */
 } builders[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_OPEN] = {build_queue_open, false},
@@ -411,7 +416,7 @@ static const struct {
     [ENGINE_FIRE] = {pg_schedules_fire, true},
 };
 
-static void build_other(struct pg *pg, struct job *job, struct call *c)
+static void build_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     const struct engine_op *op = c->ops[0];
     assert(builders[op->verb].build);
@@ -420,9 +425,9 @@ static void build_other(struct pg *pg, struct job *job, struct call *c)
         param_now(pg, job, &c->params);
 }
 
-void call_build(struct pg *pg, struct job *job, struct call *c)
+void call_build(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
-    static void (*const builders[])(struct pg *, struct job *, struct call *) = {
+    static void (*const builders[])(struct pg *, struct pg_job *, struct pg_call *) = {
         [CALL_PUT] = build_put,
         [CALL_SETTLE] = build_settle,
         [CALL_CLAIM] = build_claim,

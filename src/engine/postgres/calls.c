@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
-                      enum engine_verb verb, const char *sql)
+struct pg_call *call_add(struct pg_job *job, enum call_kind kind, struct pg_queue *q,
+                         enum engine_verb verb, const char *sql)
 {
-    struct call *c = mem_zalloc(sizeof(*c));
+    struct pg_call *c = mem_zalloc(sizeof(*c));
     c->kind = kind;
     c->verb = verb;
     c->queue = q;
@@ -21,7 +21,7 @@ struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
     return c;
 }
 
-static void call_join(struct call *c, struct engine_op *op)
+static void call_join(struct pg_call *c, struct engine_op *op)
 {
     if (c->op_count == c->op_cap) {
         c->op_cap = c->op_cap ? c->op_cap * 2 : 4;
@@ -33,12 +33,12 @@ static void call_join(struct call *c, struct engine_op *op)
 /* Gathering. Everything between two ops that look at a queue or change it as a whole is a segment,
  * in which ops of a kind become one call. */
 
-struct segment {
-    struct call *first, **end; /* puts and settles */
-    struct call *claims, **claims_end;
+struct call_segment {
+    struct pg_call *first, **end; /* puts and settles */
+    struct pg_call *claims, **claims_end;
 };
 
-static bool joins(const struct call *c, const struct pg_queue *q, const struct engine_op *op)
+static bool joins(const struct pg_call *c, const struct pg_queue *q, const struct engine_op *op)
 {
     const struct engine_op *like = c->ops[0];
     if (c->queue != q || c->verb != op->verb || like->lot != op->lot)
@@ -94,29 +94,29 @@ static enum call_kind kind_of(enum engine_verb verb)
     return kinds[verb];
 }
 
-static void segment_end(struct job *job, struct segment *s)
+static void segment_end(struct pg_job *job, struct call_segment *s)
 {
     *s->end = s->claims;
     if (s->first) {
         *job->calls_end = s->first;
         job->calls_end = s->claims ? s->claims_end : s->end;
     }
-    *s = (struct segment){0};
+    *s = (struct call_segment){0};
     s->end = &s->first;
     s->claims_end = &s->claims;
 }
 
-static void segment_add(struct segment *s, struct pg_queue *q, struct engine_op *op)
+static void segment_add(struct call_segment *s, struct pg_queue *q, struct engine_op *op)
 {
     bool claim = op->verb == ENGINE_CLAIM;
-    for (struct call *c = claim ? s->claims : s->first; c; c = c->next) {
+    for (struct pg_call *c = claim ? s->claims : s->first; c; c = c->next) {
         if (joins(c, q, op)) {
             call_join(c, op);
             return;
         }
     }
-    struct call ***end = claim ? &s->claims_end : &s->end;
-    struct job tail = {.calls_end = *end};
+    struct pg_call ***end = claim ? &s->claims_end : &s->end;
+    struct pg_job tail = {.calls_end = *end};
     call_join(call_add(&tail, kind_of(op->verb), q, op->verb, NULL), op);
     *end = tail.calls_end;
 }
@@ -139,9 +139,9 @@ static bool only_reads(enum engine_verb verb)
            verb == ENGINE_SCHEDULE_LIST;
 }
 
-static void add_view(struct job *job, struct pg_queue *q)
+static void add_view(struct pg_job *job, struct pg_queue *q)
 {
-    struct call *c = call_add(job, CALL_VIEW, q, 0, "SELECT * FROM triage.engine_view($1)");
+    struct pg_call *c = call_add(job, CALL_VIEW, q, 0, "SELECT * FROM triage.engine_view($1)");
     param_int(&c->params, WIRE_INT4, q->face.id);
 }
 
@@ -152,6 +152,12 @@ static void list_queue(struct pg *pg, struct pg_queue *q)
     q->listed = true;
     q->next_listed = pg->listed;
     pg->listed = q;
+}
+
+static void list_to_view(struct pg *pg, struct pg_queue *q)
+{
+    list_queue(pg, q);
+    q->viewed = true;
 }
 
 /* It was made by a configuration, which may be another one by now. */
@@ -178,9 +184,9 @@ static enum status check_op(const struct pg_queue *q, const struct engine_op *op
     return STATUS_OK;
 }
 
-static void gather(struct pg *pg, struct job *job)
+static void gather(struct pg *pg, struct pg_job *job)
 {
-    struct segment s = {0};
+    struct call_segment s = {0};
     s.end = &s.first;
     s.claims_end = &s.claims;
     for (struct engine_op *op = job->first; op; op = op->next) {
@@ -217,12 +223,12 @@ static void gather(struct pg *pg, struct job *job)
     segment_end(job, &s);
 }
 
-void calls_queues(struct job *job)
+void calls_queues(struct pg_job *job)
 {
     call_add(job, CALL_QUEUES, NULL, 0, "SELECT id, config FROM triage.engine_queues()");
 }
 
-void calls_views(struct pg *pg, struct job *job)
+void calls_views(struct pg *pg, struct pg_job *job)
 {
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
@@ -238,9 +244,9 @@ void calls_views(struct pg *pg, struct job *job)
 #define WAIT_MS_LEFT 2000 /* told again when less than this is left */
 
 /* Others notify only for queues on which somebody waits: says where that is, or is about to be. */
-static void add_waits(struct pg *pg, struct job *job)
+static void add_waits(struct pg *pg, struct pg_job *job)
 {
-    struct call *c = NULL;
+    struct pg_call *c = NULL;
     for (struct pg_queue *q = pg->listed; q; q = q->next_listed) {
         bool waits = q->claimed || q->face.waiting > 0;
         if (!waits || q->waits_until_ms - job->now.mono_ms > WAIT_MS_LEFT)
@@ -263,11 +269,36 @@ static void add_waits(struct pg *pg, struct job *job)
 #define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics and alerts */
 #define LOOK_MAX 20   /* of these in one sweep, beside those with alerts */
 
-static bool somebody_asks(const struct job *job)
+/* The views of these are the oldest, and the first is the oldest of them. Any others that are old
+ * enough would do, but for two: the same ones as the last time, and never the rest. */
+struct oldest {
+    struct pg_queue *queues[LOOK_MAX];
+    uint32_t count;
+};
+
+static void oldest_offer(struct oldest *o, struct pg_queue *q)
+{
+    uint32_t at = o->count;
+    while (at > 0 && o->queues[at - 1]->read_ms > q->read_ms)
+        at--;
+    if (at == LOOK_MAX)
+        return;
+    o->count += o->count < LOOK_MAX;
+    memmove(o->queues + at + 1, o->queues + at, (o->count - at - 1) * sizeof(o->queues[0]));
+    o->queues[at] = q;
+}
+
+static bool asks_to_look(const struct engine_op *op)
+{
+    return op->verb == ENGINE_SWEEP && op->sweep.look;
+}
+
+/* Somebody asks for all queues, and has not got a portion of them yet. */
+static bool somebody_asks(const struct pg_job *job)
 {
     bool asks = false;
     for (const struct engine_op *op = job->first; op && !asks; op = op->next)
-        asks = op->verb == ENGINE_SWEEP && op->sweep.look;
+        asks = asks_to_look(op) && op->sweep.cursor == 0;
     return asks;
 }
 
@@ -277,51 +308,81 @@ static bool has_alerts(const struct pg_queue *q)
     return c->alert_dead_letters > 0 || c->alert_oldest_ready_seconds > 0;
 }
 
-/* Which queues are not as they were when we last looked at them: those with tallies, and those that
- * were summed up since. A summing up has the time at which its transaction began, so it may be
- * older than what it has. What changed is news, and read behind this job. */
-static void ask_for_changes(const struct pg *pg, struct job *job)
+/* How long ago the queue was last read that nobody has read for longest. */
+static int64_t oldest_view_ms(const struct pg *pg, struct instant now)
 {
-    static const char sql[] =
-        "SELECT queue FROM triage.tally UNION SELECT queue FROM triage.counted "
-        "WHERE at_ms >= triage.now_ms() - $1 LIMIT 1000";
-    enum { LAG_MS = 30000 };
-    int64_t oldest_ms = job->now.mono_ms;
+    int64_t oldest_ms = now.mono_ms;
     size_t at = 0;
     for (const struct pg_queue *q; (q = map_each(&pg->queues, &at));)
         oldest_ms = q->read_ms < oldest_ms ? q->read_ms : oldest_ms;
-    struct call *c = call_add(job, CALL_CHANGES, NULL, 0, sql);
-    param_int(&c->params, WIRE_INT8, job->now.mono_ms - oldest_ms + LAG_MS);
+    return now.mono_ms - oldest_ms;
 }
 
-/* A sweep also looks at queues with news, at those that something was done to, at some that only
- * others use, and, in case news got lost, at those where somebody waits. One that news alone asked
- * for does nothing else. */
-static void add_news(struct pg *pg, struct job *job)
+/* The call that has this portion of the changes: those who are equally far share it. */
+static struct pg_call *changes_call(const struct pg *pg, struct pg_job *job, uint32_t cursor)
+{
+    static const char sql[] =
+        "SELECT queue FROM (SELECT queue FROM triage.tally WHERE queue > $2 UNION "
+        "SELECT queue FROM triage.counted WHERE queue > $2 AND at_ms >= triage.now_ms() - $1) c "
+        "ORDER BY queue LIMIT $3";
+    enum { LAG_MS = 30000 };
+    for (struct pg_call *c = job->calls; c; c = c->next) {
+        if (c->kind == CALL_CHANGES && c->ops[0]->sweep.cursor == cursor)
+            return c;
+    }
+    struct pg_call *c = call_add(job, CALL_CHANGES, NULL, ENGINE_SWEEP, sql);
+    param_int(&c->params, WIRE_INT8, oldest_view_ms(pg, job->now) + LAG_MS);
+    param_int(&c->params, WIRE_INT4, cursor);
+    param_int(&c->params, WIRE_INT4, CHANGES_MAX);
+    return c;
+}
+
+/* Which queues are not as they were when we last looked at them: those with tallies, and those that
+ * were summed up since. A summing up has the time at which its transaction began, so it may be
+ * older than what it has. What changed is news, and read behind this job. */
+static void ask_for_changes(const struct pg *pg, struct pg_job *job)
+{
+    for (struct engine_op *op = job->first; op; op = op->next) {
+        if (asks_to_look(op) && op->lot != LOT_REFUSED)
+            call_join(changes_call(pg, job, op->sweep.cursor), op);
+    }
+}
+
+/* Queues with news, those that something was done to, and, in case news got lost, those where
+ * somebody waits; of those that only others use some. */
+static void look_at_queues(struct pg *pg, const struct pg_job *job, bool all)
 {
     size_t at = 0;
-    uint32_t old = 0;
-    bool asked = somebody_asks(job);
-    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
+    struct oldest old = {0};
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         q->told = q->told || q->face.waiting > 0;
-        bool look = q->told || q->behind || all;
-        if (!look && job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS)
-            look = has_alerts(q) || old++ < LOOK_MAX;
-        if (!look || q->face.gone)
+        bool is_old = job->sweeps && job->now.mono_ms - q->read_ms >= LOOK_MS;
+        bool look = q->told || q->behind || all || (is_old && has_alerts(q));
+        if (q->face.gone)
             continue;
-        list_queue(pg, q);
-        q->viewed = true;
+        if (look)
+            list_to_view(pg, q);
+        else if (is_old)
+            oldest_offer(&old, q);
     }
+    for (uint32_t i = 0; i < old.count; i++)
+        list_to_view(pg, old.queues[i]);
+}
+
+/* A sweep also looks at queues. One that news alone asked for does nothing else. */
+static void add_news(struct pg *pg, struct pg_job *job)
+{
+    bool asked = somebody_asks(job);
+    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
+    look_at_queues(pg, job, all);
     bool overdue = job->sweeps && pg->list_due;
     if (pg->all_told || asked || overdue)
         calls_queues(job);
-    if (asked)
-        ask_for_changes(pg, job);
+    ask_for_changes(pg, job);
     pg->all_told = pg->told = false;
     if (!job->sweeps)
         return;
-    struct call *c =
+    struct pg_call *c =
         call_add(job, CALL_DUE, NULL, 0,
                  "SELECT least(triage.engine_due($1), triage.engine_schedules_next($1))");
     param_now(pg, job, &c->params);
@@ -330,7 +391,7 @@ static void add_news(struct pg *pg, struct job *job)
     duty_ask(pg, job);
 }
 
-static void add_views(struct pg *pg, struct job *job)
+static void add_views(struct pg *pg, struct pg_job *job)
 {
     for (struct pg_queue *q; (q = pg->listed);) {
         pg->listed = q->next_listed;
@@ -340,7 +401,7 @@ static void add_views(struct pg *pg, struct job *job)
     }
 }
 
-bool job_is_asked_for(const struct job *job)
+bool job_is_asked_for(const struct pg_job *job)
 {
     const struct engine_op *op = job->first;
     while (op && op->verb == ENGINE_SWEEP && !op->sweep.look)
@@ -349,14 +410,14 @@ bool job_is_asked_for(const struct job *job)
 }
 
 /* Functions that are not given the time look here. */
-static void add_clock(struct job *job)
+static void add_clock(struct pg_job *job)
 {
-    struct call *c =
+    struct pg_call *c =
         call_add(job, CALL_WAIT, NULL, 0, "SELECT set_config('triage.now_ms', $1::text, true)");
     param_int(&c->params, WIRE_INT8, job->now.wall_ms);
 }
 
-bool job_asks_to_sweep(const struct job *job)
+bool job_asks_to_sweep(const struct pg_job *job)
 {
     const struct engine_op *op = job->first;
     while (op && op->verb != ENGINE_SWEEP)
@@ -364,7 +425,7 @@ bool job_asks_to_sweep(const struct job *job)
     return op != NULL;
 }
 
-void calls_build(struct pg *pg, struct job *job)
+void calls_build(struct pg *pg, struct pg_job *job)
 {
     assert(!job->calls);
     job->calls_end = &job->calls;
@@ -377,9 +438,9 @@ void calls_build(struct pg *pg, struct job *job)
     }
     if (pg->shared->invented_time)
         add_clock(job);
-    struct call **gathered = job->calls_end;
+    struct pg_call **gathered = job->calls_end;
     gather(pg, job);
-    for (struct call *c = *gathered; c; c = c->next)
+    for (struct pg_call *c = *gathered; c; c = c->next)
         call_build(pg, job, c);
     if (asked)
         add_news(pg, job);
@@ -388,10 +449,10 @@ void calls_build(struct pg *pg, struct job *job)
     add_views(pg, job);
 }
 
-void calls_free(struct job *job)
+void calls_free(struct pg_job *job)
 {
     while (job->calls) {
-        struct call *c = job->calls;
+        struct pg_call *c = job->calls;
         job->calls = c->next;
         params_fini(&c->params);
         PQclear(c->result);

@@ -1,6 +1,7 @@
 /* What an answer has to be before anybody counts on it. Tables can be edited by hand and functions
  * replaced; a database that answers something else is named in the log, and its answer is none. */
 #include "base/log.h"
+#include "base/utf8.h"
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
@@ -41,7 +42,7 @@ static bool number_fits(const PGresult *r, int row, int column, int64_t least, i
 }
 
 /* Whether every row that has no status has what `e` wants of it; else *row is the first without. */
-static bool column_fits(const struct call *c, const struct expected *e, int rows, int *row)
+static bool column_fits(const struct pg_call *c, const struct expected *e, int rows, int *row)
 {
     int column = PQfnumber(c->result, e->column), status = PQfnumber(c->result, "status");
     for (*row = 0; *row < rows; ++*row) {
@@ -52,7 +53,7 @@ static bool column_fits(const struct call *c, const struct expected *e, int rows
     return true;
 }
 
-static bool state_fits(const struct call *c, int rows, int *row)
+static bool state_fits(const struct pg_call *c, int rows, int *row)
 {
     int state = PQfnumber(c->result, "state"), status = PQfnumber(c->result, "status");
     bool tells = c->kind == CALL_SETTLE || c->verb == ENGINE_MOVE;
@@ -65,7 +66,7 @@ static bool state_fits(const struct call *c, int rows, int *row)
 }
 
 /* Rows stand for items by their order, and most say which they are for. */
-static bool places_fit(const struct call *c, int rows, int *row)
+static bool places_fit(const struct pg_call *c, int rows, int *row)
 {
     int place = PQfnumber(c->result, "place");
     for (*row = 0; place >= 0 && *row < rows; ++*row) {
@@ -80,7 +81,7 @@ static bool is_bulk(enum engine_verb verb)
     return verb == ENGINE_PURGE || verb == ENGINE_DEAD_REDRIVE || verb == ENGINE_DEAD_DROP;
 }
 
-bool answer_fits(const struct call *c, uint32_t rows)
+bool answer_fits(const struct pg_call *c, uint32_t rows)
 {
     const char *column = NULL;
     int row = 0, count = (int)rows;
@@ -127,6 +128,36 @@ static const struct {
     {COLUMN_ESCALATED_FROM, "escalated_from", false, 0, SLOT_MAX},
 };
 
+static bool is_text(const struct row *row, enum column c)
+{
+    size_t len;
+    const char *bytes = row_bytes(row, c, &len);
+    return utf8_valid(bytes, len);
+}
+
+/* The name of a column that goes into JSON as it is, and cannot: a column of bytes takes any, and
+ * so does one of text in a database whose encoding is SQL_ASCII. NULL: there is none. */
+static const char *odd_text(const struct row *row)
+{
+    static const struct {
+        enum column column;
+        const char *name;
+    } texts[] = {
+        {COLUMN_METADATA, "metadata"},
+        {COLUMN_KEY, "dedup_key"},
+        {COLUMN_REASON, "reason"},
+        {COLUMN_ESCALATED_BY, "escalated_by"},
+        {COLUMN_ESCALATED_WHY, "escalated_why"},
+    };
+    if (row_int(row, COLUMN_KIND) != PAYLOAD_BYTES && !is_text(row, COLUMN_PAYLOAD))
+        return "payload";
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (!is_text(row, texts[i].column))
+            return texts[i].name;
+    }
+    return NULL;
+}
+
 /* The name of a column that no message can have so; NULL: there is none. */
 static const char *odd_column(const struct row *row, bool claimed, bool whole)
 {
@@ -145,7 +176,7 @@ static const char *odd_column(const struct row *row, bool claimed, bool whole)
         return "receipt";
     if ((whole && !row_has(row, COLUMN_PAYLOAD)) || row_len(row, COLUMN_PAYLOAD) > PAYLOAD_MAX)
         return "payload";
-    return row_len(row, COLUMN_METADATA) > METADATA_MAX ? "metadata" : NULL;
+    return row_len(row, COLUMN_METADATA) > METADATA_MAX ? "metadata" : odd_text(row);
 }
 
 bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, bool whole)

@@ -38,7 +38,7 @@ static bool are_alike(const struct plan *a, const struct plan *b)
            is_open(a) && is_open(b) && same_steps(a, b);
 }
 
-static uint32_t wanted(const struct call *c)
+static uint32_t wanted(const struct pg_call *c)
 {
     uint32_t want = 0;
     for (uint32_t i = 0; i < c->op_count; i++)
@@ -46,7 +46,7 @@ static uint32_t wanted(const struct call *c)
     return want;
 }
 
-bool claims_fit(const struct call *c, const struct plan *plan)
+bool claims_fit(const struct pg_call *c, const struct plan *plan)
 {
     return are_alike(c->ops[0]->claim.plan, plan) && wanted(c) + plan->want <= CALL_WANT_MAX;
 }
@@ -138,10 +138,10 @@ static void put_room(struct params *p, const struct plan *plan)
 }
 
 /* What one call of a job leaves of the tokens only the database knows before the next one runs. */
-static bool shares_tokens(const struct job *job, const struct call *c)
+static bool shares_tokens(const struct pg_job *job, const struct pg_call *c)
 {
     const struct plan *plan = c->ops[0]->claim.plan;
-    for (const struct call *other = job->calls; plan->policy && other; other = other->next) {
+    for (const struct pg_call *other = job->calls; plan->policy && other; other = other->next) {
         const struct plan *its = other->kind == CALL_CLAIM ? other->ops[0]->claim.plan : NULL;
         if (other != c && its && its->policy == plan->policy && its->max_rank == plan->max_rank)
             return true;
@@ -149,7 +149,7 @@ static bool shares_tokens(const struct job *job, const struct call *c)
     return false;
 }
 
-static void put_bucket(struct params *p, const struct job *job, const struct call *c)
+static void put_bucket(struct params *p, const struct pg_job *job, const struct pg_call *c)
 {
     char name[32];
     int len =
@@ -160,7 +160,7 @@ static void put_bucket(struct params *p, const struct job *job, const struct cal
         param_null(p, WIRE_TEXT);
 }
 
-uint32_t claims_put(const struct job *job, struct call *c)
+uint32_t claims_put(const struct pg_job *job, struct pg_call *c)
 {
     const struct plan *plan = c->ops[c->op_count - 1]->claim.plan; /* the latest: it ages most */
     uint32_t want = wanted(c);

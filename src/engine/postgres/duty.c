@@ -19,7 +19,7 @@ static void duty_tell(struct pg *pg, bool ours)
     pg->duty_told = ours;
 }
 
-void duty_ask(struct pg *pg, struct job *job)
+void duty_ask(struct pg *pg, struct pg_job *job)
 {
     bool early = pg->duty_mono_ms > 0 && job->now.mono_ms - pg->duty_mono_ms < DUTY_ASK_MS;
     if (pg->shard != 0 || pg->shared->invented_time || early)
@@ -27,14 +27,14 @@ void duty_ask(struct pg *pg, struct job *job)
     pg->duty_mono_ms = job->now.mono_ms;
     if (!duty_speaks(pg->shared, job->now)) /* its time ran out, with no answer */
         duty_tell(pg, false);
-    struct call *c =
+    struct pg_call *c =
         call_add(job, CALL_DUTY, NULL, 0, "SELECT triage.engine_duty('alerts', $1, $2)");
     param_bytes(&c->params, WIRE_UUID, pg->shared->node, sizeof(pg->shared->node));
     param_int(&c->params, WIRE_INT8, DUTY_MS);
     job->writes = true;
 }
 
-void duty_answer(struct pg *pg, const struct job *job, const struct call *c)
+void duty_answer(struct pg *pg, const struct pg_job *job, const struct pg_call *c)
 {
     bool ours = PQntuples(c->result) == 1 && cell_int(c->result, 0, 0) != 0;
     atomic_store(&pg->shared->speaks_until_ms, ours ? job->now.mono_ms + DUTY_MS : 0);

@@ -104,7 +104,7 @@ enum call_kind {
     CALL_DUTY,
 };
 
-struct call {
+struct pg_call {
     enum call_kind kind;
     enum engine_verb verb;
     const char *sql; /* a constant: the same text is at the same address */
@@ -116,7 +116,7 @@ struct call {
     uint32_t rules;         /* CLAIM: of the policy whose tokens went with it */
     struct engine_op **ops; /* in order */
     uint32_t op_count, op_cap;
-    struct call *next;
+    struct pg_call *next;
 };
 
 enum job_fate {
@@ -128,11 +128,11 @@ enum job_fate {
 
 #define LOT_REFUSED UINT32_MAX /* an op's lot: it failed, and the rest goes on without it */
 
-struct job {
+struct pg_job {
     struct engine_op *first, **last; /* the group, in order of submission */
     uint32_t op_count;
     struct instant now;
-    struct call *calls, **calls_end;
+    struct pg_call *calls, **calls_end;
     uint8_t token[TOKEN_BYTES];
     bool writes;
     bool sweeps;    /* and does not only look at what is new */
@@ -143,7 +143,7 @@ struct job {
     int64_t until_ms; /* mono: its time ends; 0: it has not begun */
     uint32_t lots;    /* ops share a call only within a lot; these have been given out */
     enum job_fate fate;
-    struct call *refused; /* JOB_REFUSED: for what it carries, and not for what is missing */
+    struct pg_call *refused; /* JOB_REFUSED: for what it carries, and not for what is missing */
     char error[256];
 };
 
@@ -157,7 +157,7 @@ struct pg_shared {
     bool sync_commit;
     uint8_t node[16];
     _Atomic int64_t speaks_until_ms; /* mono: it has the duty until then */
-    struct listener *listener;
+    struct pg_listener *listener;
     void (*wake)(void *ctx, uint32_t shard);
     void *wake_ctx;
     uint32_t shard_count;
@@ -171,7 +171,7 @@ struct pg {
     struct map queues; /* struct pg_queue by name */
     struct map by_id;
     struct link *links[LINKS];
-    struct job *open;
+    struct pg_job *open;
     struct pg_queue *listed;   /* queues of the job that is being built */
     struct pg_queue *replaced; /* out of the maps, and gone: the next sweep says so */
     uint32_t jobs_under_way;
@@ -193,7 +193,7 @@ struct pg {
 /* postgres.c */
 extern const struct engine_ops postgres_ops;
 void pg_wake(struct pg *pg); /* any thread: engine_poll or engine_next_due_ms has news */
-struct job *job_new(struct instant now);
+struct pg_job *job_new(struct instant now);
 void pg_fail(struct engine_op *op, enum status status); /* it found nothing */
 
 /* open.c */
@@ -213,18 +213,19 @@ void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking);
 void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
 
 /* calls.c */
-void calls_build(struct pg *pg, struct job *job);
-void calls_views(struct pg *pg, struct job *job); /* of queues with news */
-void calls_queues(struct job *job);               /* all queues with their configurations */
-void calls_free(struct job *job);
-bool job_asks_to_sweep(const struct job *job);
-bool job_is_asked_for(const struct job *job); /* somebody waits for it */
-struct call *call_add(struct job *job, enum call_kind kind, struct pg_queue *q,
-                      enum engine_verb verb, const char *sql);
+#define CHANGES_MAX 1000 /* queues that changed, in one answer of the database */
+void calls_build(struct pg *pg, struct pg_job *job);
+void calls_views(struct pg *pg, struct pg_job *job); /* of queues with news */
+void calls_queues(struct pg_job *job);               /* all queues with their configurations */
+void calls_free(struct pg_job *job);
+bool job_asks_to_sweep(const struct pg_job *job);
+bool job_is_asked_for(const struct pg_job *job); /* somebody waits for it */
+struct pg_call *call_add(struct pg_job *job, enum call_kind kind, struct pg_queue *q,
+                         enum engine_verb verb, const char *sql);
 
 /* build.c */
-void call_build(struct pg *pg, struct job *job, struct call *c);
-void param_now(const struct pg *pg, const struct job *job, struct params *p);
+void call_build(struct pg *pg, struct pg_job *job, struct pg_call *c);
+void param_now(const struct pg *pg, const struct pg_job *job, struct params *p);
 void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
 bool cursor_valid(const struct list_cursor *c); /* one of our lists may have made it */
 /* Arrays of their slots, payloads, kinds, metadata and dedup keys. */
@@ -232,39 +233,39 @@ void params_drafts(struct params *p, const struct queue_config *config,
                    const struct draft *const drafts[], uint32_t count);
 
 /* claims.c */
-bool claims_fit(const struct call *c, const struct plan *plan); /* one more into this call */
+bool claims_fit(const struct pg_call *c, const struct plan *plan); /* one more into this call */
 /* The plans, as one; returns how many messages they want. */
-uint32_t claims_put(const struct job *job, struct call *c);
+uint32_t claims_put(const struct pg_job *job, struct pg_call *c);
 
 /* imports.c */
 void imports_check(struct pg_queue *q, struct engine_op *op); /* what needs no database */
-void imports_put(struct call *c, const struct engine_op *op);
-void imports_answer(struct pg *pg, struct engine_op *op, struct call *c);
+void imports_put(struct pg_call *c, const struct engine_op *op);
+void imports_answer(struct pg *pg, struct engine_op *op, struct pg_call *c);
 
 /* schedules.c */
-void pg_schedules_put(struct call *c, const struct engine_op *op);
-void pg_schedules_list(struct call *c, const struct engine_op *op);
-void pg_schedules_delete(struct call *c, const struct engine_op *op);
-void pg_schedules_fire(struct call *c, const struct engine_op *op);
-void pg_schedules_ask(struct pg *pg, struct job *job);
-void pg_schedules_answer_set(struct engine_op *op, struct call *c, struct instant now);
-void pg_schedules_answer_list(struct engine_op *op, struct call *c, struct instant now);
-void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct call *c);
-void pg_schedules_answer_due(struct pg *pg, struct job *job, struct call *c);
+void pg_schedules_put(struct pg_call *c, const struct engine_op *op);
+void pg_schedules_list(struct pg_call *c, const struct engine_op *op);
+void pg_schedules_delete(struct pg_call *c, const struct engine_op *op);
+void pg_schedules_fire(struct pg_call *c, const struct engine_op *op);
+void pg_schedules_ask(struct pg *pg, struct pg_job *job);
+void pg_schedules_answer_set(struct engine_op *op, struct pg_call *c, struct instant now);
+void pg_schedules_answer_list(struct engine_op *op, struct pg_call *c, struct instant now);
+void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct pg_call *c);
+void pg_schedules_answer_due(struct pg *pg, struct pg_job *job, struct pg_call *c);
 
 /* views.c. What is done here changes `seen`, for pg_view_changed to show. */
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);
-void view_read(struct call *c, struct instant now);
+void view_read(struct pg_call *c, struct instant now);
 void view_put(struct pg_queue *q, const struct put_item *item);
 void view_claim(struct pg_queue *q, const struct row *row);
-void view_drained(const struct call *c, const struct plan *plan); /* it got less than it wanted */
+void view_drained(const struct pg_call *c, const struct plan *plan); /* it got too few */
 void view_ack(struct pg_queue *q, uint8_t slot);
 
-/* answers.c */
-void calls_answer(struct pg *pg, struct job *job); /* JOB_DONE: into the ops, with their visits */
+/* answers.c. Of a job that is JOB_DONE: into the ops, with their visits. */
+void calls_answer(struct pg *pg, struct pg_job *job);
 
 /* checks.c. What does not fit is named in the log. */
-bool answer_fits(const struct call *c, uint32_t rows); /* of as many, which are there */
+bool answer_fits(const struct pg_call *c, uint32_t rows); /* of as many, which are there */
 /* A message as it may be; `claimed` with a receipt, `whole` with its payload. */
 bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, bool whole);
 
@@ -279,8 +280,8 @@ const char *config_read(const char *text, size_t len, struct queue_config *confi
 struct link *link_open(struct pg *pg, struct buf *error);
 void link_close(struct link *l);
 bool link_idle(const struct link *l);
-void link_put(struct link *l, struct job *job);     /* to an idle one */
-struct job *link_take(struct link *l);              /* when it is done; NULL: it is not yet */
+void link_put(struct link *l, struct pg_job *job);  /* to an idle one */
+struct pg_job *link_take(struct link *l);           /* when it is done; NULL: it is not yet */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
 int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
 PGconn *link_connect(const char *conninfo, struct buf *error);
@@ -308,31 +309,33 @@ enum outcome {
     OUTCOME_REFUSED, /* what should not happen */
 };
 /* The job, wholly. LOST with *commit_sent: perhaps. */
-enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms, bool *commit_sent);
 /* What became of one: TAKEN (committed, and as safe as any commit), OK (it never will be), or
  * anything else: cannot be told. */
-enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms);
 /* On a new connection. It is pooled when who answers is not who we were told is there. */
 void transaction_start(struct session *s, PGconn *conn, int64_t until_ms);
 void transaction_quiet(PGconn *conn); /* notices are dropped and not printed */
 
 /* listen.c */
-struct listener *listener_open(struct pg_shared *shared);
-void listener_close(struct listener *l);
+struct pg_listener *listener_open(struct pg_shared *shared);
+void listener_close(struct pg_listener *l);
 /* Which queues have news since the last time: calls `each` with their ids; true when the list of
  * queues itself has. Any thread. */
-bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
+bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx);
 
 /* tables.c */
-void tables_ask(struct pg *pg, struct job *job); /* when it is time */
-void tables_answer(struct pg *pg, const struct call *c);
+#define TABLES_COUNTERS 5
+extern const struct engine_counter tables_counters[TABLES_COUNTERS]; /* all that the kind has */
+void tables_ask(struct pg *pg, struct pg_job *job);                  /* when it is time */
+void tables_answer(struct pg *pg, const struct pg_call *c);
 
 /* duty.c */
-void duty_ask(struct pg *pg, struct job *job); /* when it is time */
-void duty_answer(struct pg *pg, const struct job *job, const struct call *c);
+void duty_ask(struct pg *pg, struct pg_job *job); /* when it is time */
+void duty_answer(struct pg *pg, const struct pg_job *job, const struct pg_call *c);
 bool duty_speaks(const struct pg_shared *shared, struct instant now); /* any thread */
 
 /* schema.c */

@@ -107,7 +107,7 @@ static void put_origins(struct params *p, const struct engine_op *op)
     param_array_end(p);
 }
 
-void imports_put(struct call *c, const struct engine_op *op)
+void imports_put(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_import($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,"
@@ -120,7 +120,7 @@ void imports_put(struct call *c, const struct engine_op *op)
     param_int(p, WIRE_INT8, IMPORT_KNOWN_MS);
 }
 
-void imports_answer(struct pg *pg, struct engine_op *op, struct call *c)
+void imports_answer(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     int row = 0;
     int slot = PQfnumber(c->result, "slot"), ready = PQfnumber(c->result, "ready_ms"),

@@ -22,7 +22,7 @@ struct link {
     uv_thread_t thread;
     uv_mutex_t mutex; /* guards what follows, up to the connection */
     uv_cond_t cond;
-    struct job *todo, *done; /* of the two at most one is there */
+    struct pg_job *todo, *done; /* of the two at most one is there */
     bool stopping;
     bool connected;
     char trouble[256];
@@ -177,14 +177,14 @@ static bool connect_until(struct link *l, int64_t until_ms)
     return true;
 }
 
-static const char *reason_of(const struct link *l, const struct job *job)
+static const char *reason_of(const struct link *l, const struct pg_job *job)
 {
     return job->error[0] ? job->error : PQerrorMessage(l->session.conn);
 }
 
 /* COMMIT was sent, and no answer came that can be relied on. TAKEN, OK or LOST: see
  * transaction_ask. */
-static enum outcome resolve(struct link *l, struct job *job)
+static enum outcome resolve(struct link *l, struct pg_job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
     int64_t until_ms = clock_now().mono_ms + shared->timeout_ms;
@@ -205,7 +205,7 @@ static void pause_before(uint32_t tries)
 }
 
 /* One try. AGAIN: it did not happen, and never will. */
-static enum outcome run_once(struct link *l, struct job *job)
+static enum outcome run_once(struct link *l, struct pg_job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
     bool commit_sent = false;
@@ -222,7 +222,7 @@ static enum outcome run_once(struct link *l, struct job *job)
 /* Runs the job until its fate is known. A connection that is lost before COMMIT is one try, and the
  * next waits for the database to come back, as long as the job has time. What nobody asked for does
  * not wait: the next sweep will do it. */
-static enum outcome run_until_known(struct link *l, struct job *job)
+static enum outcome run_until_known(struct link *l, struct pg_job *job)
 {
     enum outcome outcome = OUTCOME_LOST;
     uint32_t lost = 0;
@@ -245,7 +245,7 @@ static enum outcome run_until_known(struct link *l, struct job *job)
     return outcome;
 }
 
-static void run(struct link *l, struct job *job)
+static void run(struct link *l, struct pg_job *job)
 {
     static const enum job_fate fates[] = {
         [OUTCOME_OK] = JOB_DONE,       [OUTCOME_STALE] = JOB_STALE, [OUTCOME_LOST] = JOB_FAILED,
@@ -263,7 +263,7 @@ static void run(struct link *l, struct job *job)
 
 /* The thread */
 
-static struct job *take_todo(struct link *l)
+static struct pg_job *take_todo(struct link *l)
 {
     uv_mutex_lock(&l->mutex);
     while (!l->todo && !l->stopping) {
@@ -274,13 +274,13 @@ static struct job *take_todo(struct link *l)
         uv_cond_timedwait(&l->cond, &l->mutex, (uint64_t)l->backoff_ms * 1000000);
         break; /* without work: try to connect */
     }
-    struct job *job = l->todo;
+    struct pg_job *job = l->todo;
     l->todo = NULL;
     uv_mutex_unlock(&l->mutex);
     return job;
 }
 
-static void put_done(struct link *l, struct job *job)
+static void put_done(struct link *l, struct pg_job *job)
 {
     uv_mutex_lock(&l->mutex);
     l->done = job;
@@ -292,7 +292,7 @@ static void thread_main(void *arg)
 {
     struct link *l = arg;
     for (;;) {
-        struct job *job = take_todo(l);
+        struct pg_job *job = take_todo(l);
         if (job) {
             run(l, job);
             put_done(l, job);
@@ -349,7 +349,7 @@ bool link_idle(const struct link *l)
     return !l->busy;
 }
 
-void link_put(struct link *l, struct job *job)
+void link_put(struct link *l, struct pg_job *job)
 {
     assert(!l->busy);
     l->busy = true;
@@ -359,10 +359,10 @@ void link_put(struct link *l, struct job *job)
     uv_mutex_unlock(&l->mutex);
 }
 
-struct job *link_take(struct link *l)
+struct pg_job *link_take(struct link *l)
 {
     uv_mutex_lock(&l->mutex);
-    struct job *done = l->done;
+    struct pg_job *done = l->done;
     l->done = NULL;
     uv_mutex_unlock(&l->mutex);
     l->busy = l->busy && !done;

@@ -22,7 +22,7 @@ struct heard {
     bool all;
 };
 
-struct listener {
+struct pg_listener {
     struct pg_shared *shared;
     uv_thread_t thread;
     uv_mutex_t mutex;
@@ -34,7 +34,7 @@ struct listener {
     int64_t probe_ms; /* mono: when that was, or when it last looked at everything */
 };
 
-static void hear(struct listener *l, const char *payload)
+static void hear(struct pg_listener *l, const char *payload)
 {
     char *end;
     unsigned long id = strtoul(payload, &end, 10);
@@ -50,7 +50,7 @@ static void hear(struct listener *l, const char *payload)
     uv_mutex_unlock(&l->mutex);
 }
 
-static void wake_all(struct listener *l)
+static void wake_all(struct pg_listener *l)
 {
     for (uint32_t i = 0; i < l->shared->shard_count; i++)
         pg_wake(l->shared->shards[i]);
@@ -64,7 +64,7 @@ static bool run(PGconn *conn, const char *sql)
     return ok;
 }
 
-static void probe_name(const struct listener *l, struct buf *out)
+static void probe_name(const struct pg_listener *l, struct buf *out)
 {
     buf_puts(out, PROBE);
     for (size_t i = 0; i < sizeof(l->shared->node); i++)
@@ -74,7 +74,7 @@ static void probe_name(const struct listener *l, struct buf *out)
 /* Behind a pooler LISTEN may succeed and nothing come of it: one notification is sent on another
  * connection, to see whether this one hears it. It has a name of our own: the pooler may have given
  * us a session that has listened for others, and has something to tell them. */
-static bool send_probe(struct listener *l)
+static bool send_probe(struct pg_listener *l)
 {
     struct buf error = {0}, sql = {0};
     PGconn *conn = link_connect(l->shared->listen_conninfo, &error);
@@ -90,7 +90,7 @@ static bool send_probe(struct listener *l)
     return ok;
 }
 
-static PGconn *connect_listening(struct listener *l)
+static PGconn *connect_listening(struct pg_listener *l)
 {
     struct buf error = {0};
     PGconn *conn = link_connect(l->shared->listen_conninfo, &error);
@@ -107,7 +107,7 @@ static PGconn *connect_listening(struct listener *l)
 }
 
 /* Who hears nothing goes by what each sweep finds, and here also by what others configured. */
-static void mind_deafness(struct listener *l)
+static void mind_deafness(struct pg_listener *l)
 {
     int64_t now_ms = clock_now().mono_ms;
     if (l->proven) {
@@ -126,7 +126,7 @@ static void mind_deafness(struct listener *l)
 }
 
 /* What this process did itself it knows from the answers. */
-static bool is_own(const struct listener *l, int backend)
+static bool is_own(const struct pg_listener *l, int backend)
 {
     bool own = false;
     for (int i = 0; i < LINKS && l->shared->shard_count == 1; i++)
@@ -134,7 +134,7 @@ static bool is_own(const struct listener *l, int backend)
     return own;
 }
 
-static bool listen_once(struct listener *l, PGconn *conn)
+static bool listen_once(struct pg_listener *l, PGconn *conn)
 {
     struct pollfd p = {.fd = PQsocket(conn), .events = POLLIN};
     if (poll(&p, 1, TICK_MS) < 0 && errno != EINTR)
@@ -161,7 +161,7 @@ static bool listen_once(struct listener *l, PGconn *conn)
 
 static void thread_main(void *arg)
 {
-    struct listener *l = arg;
+    struct pg_listener *l = arg;
     PGconn *conn = NULL;
     unsigned retry_ms = 50;
     while (!atomic_load(&l->stopping)) {
@@ -182,9 +182,9 @@ static void thread_main(void *arg)
         PQfinish(conn);
 }
 
-struct listener *listener_open(struct pg_shared *shared)
+struct pg_listener *listener_open(struct pg_shared *shared)
 {
-    struct listener *l = mem_zalloc(sizeof(*l));
+    struct pg_listener *l = mem_zalloc(sizeof(*l));
     l->shared = shared;
     l->heard = mem_zalloc(shared->shard_count * sizeof(*l->heard));
     uv_mutex_init(&l->mutex);
@@ -192,7 +192,7 @@ struct listener *listener_open(struct pg_shared *shared)
     return l;
 }
 
-void listener_close(struct listener *l)
+void listener_close(struct pg_listener *l)
 {
     atomic_store(&l->stopping, true);
     uv_thread_join(&l->thread);
@@ -201,7 +201,7 @@ void listener_close(struct listener *l)
     free(l);
 }
 
-bool listener_take(struct listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
+bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx)
 {
     struct heard *h = &l->heard[shard];

@@ -51,6 +51,7 @@ static struct pg *shard_new(struct pg_shared *shared, uint32_t index, struct buf
 {
     struct pg *pg = mem_zalloc(sizeof(*pg));
     pg->base.ops = &postgres_ops;
+    pg->base.kind = &postgres_kind;
     pg->shared = shared;
     pg->shard = index;
     pg->due_ms = INT64_MAX;
@@ -64,9 +65,9 @@ static struct pg *shard_new(struct pg_shared *shared, uint32_t index, struct buf
     return pg;
 }
 
-static bool run_and_wait(struct pg *pg, struct job *job)
+static bool run_and_wait(struct pg *pg, struct pg_job *job)
 {
-    struct job *done;
+    struct pg_job *done;
     link_put(pg->links[0], job);
     while (!(done = link_take(pg->links[0])))
         uv_sleep(1);
@@ -87,7 +88,7 @@ static enum status load(struct pg *pg, struct buf *error)
         pg->list_due = true;
         return STATUS_OK;
     }
-    struct job *job = job_new(pg->shared->invented_time ? invented : clock_now());
+    struct pg_job *job = job_new(pg->shared->invented_time ? invented : clock_now());
     calls_queues(job);
     enum status status = run_and_wait(pg, job) ? STATUS_OK : STATUS_ENGINE_UNAVAILABLE;
     if (status)
@@ -152,10 +153,12 @@ static void preview_conninfo(const char *key, const char *conninfo, struct buf *
     PQfreemem(error);
 }
 
-void postgres_preview(const struct engine_options *options, struct engine_preview *p)
+/* Only whether libpq understands the settings: nobody is connected to. */
+static void postgres_preview(const struct engine_options *options, struct engine_preview *p)
 {
-    preview_conninfo("postgres", options->postgres, &p->problems);
-    preview_conninfo("postgres_listen", options->postgres_listen, &p->problems);
+    static const char *const keys[] = {"postgres", "postgres_listen"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        preview_conninfo(keys[i], engine_option_text(options, keys[i]), &p->problems);
     buf_lit(&p->notes, "the database is not asked; triaged migrate would connect to it\n");
 }
 
@@ -166,26 +169,28 @@ static bool database_is_away(const struct pg_shared *shared)
     return !shared->invented_time && (ping == PQPING_NO_RESPONSE || ping == PQPING_REJECT);
 }
 
-enum status postgres_migrate(const struct engine_options *options, struct buf *report)
+/* Installs the schema in the database, or brings it up to date, and says what was done. */
+static enum status postgres_migrate(const struct engine_options *options, struct buf *report)
 {
-    struct pg_shared shared = {.conninfo = (char *)options->postgres, .sync_commit = true};
+    struct pg_shared shared = {.conninfo = (char *)engine_option_text(options, "postgres"),
+                               .sync_commit = true};
     enum status status = prepare(&shared, report);
     if (!status)
         buf_printf(report, "the schema is at version %d", schema_version());
     return status;
 }
 
-enum status postgres_open(const struct engine_options *options, uint32_t shard_count,
-                          struct engine *shards[], struct buf *error)
+static enum status postgres_open(const struct engine_options *options, uint32_t shard_count,
+                                 struct engine *shards[], struct buf *error)
 {
     struct pg_shared *shared = mem_zalloc(sizeof(*shared));
-    const char *conninfo = options->postgres ? options->postgres : "";
-    const char *listen = options->postgres_listen ? options->postgres_listen : "";
+    const char *conninfo = engine_option_text(options, "postgres");
+    const char *listen = engine_option_text(options, "postgres_listen");
+    int64_t timeout_ms = 1000 * (int64_t)engine_option_number(options, "postgres_timeout_seconds");
     shared->conninfo = mem_dup(conninfo, strlen(conninfo) + 1);
     shared->listen_conninfo =
         *listen ? mem_dup(listen, strlen(listen) + 1) : mem_dup(conninfo, strlen(conninfo) + 1);
-    shared->timeout_ms =
-        options->postgres_timeout_ms > 0 ? options->postgres_timeout_ms : TIMEOUT_MS;
+    shared->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
     shared->invented_time = options->now.wall_ms != 0;
     shared->sync_commit = options->durability == DURABILITY_FSYNC;
     shared->wake = options->wake;
@@ -213,3 +218,39 @@ enum status postgres_open(const struct engine_options *options, uint32_t shard_c
         shared->listener = listener_open(shared);
     return STATUS_OK;
 }
+
+static const struct engine_setting settings[] = {
+    {.name = "postgres",
+     .type = ENGINE_TEXT,
+     .max = 1023,
+     .value = "",
+     .takes = "CONNINFO",
+     .help = "database of the postgres engine, as libpq takes it: \"host=db1,db2 dbname=triage\"",
+     .unused = "the database is not used"},
+    {.name = "postgres_listen",
+     .type = ENGINE_TEXT,
+     .max = 1023,
+     .value = "",
+     .takes = "CONNINFO",
+     .help = "the same without a pooler, for notifications alone; empty: as postgres"},
+    {.name = "postgres_timeout_seconds",
+     .type = ENGINE_NUMBER,
+     .min = 1,
+     .max = 600,
+     .value = "15",
+     .takes = "NUMBER",
+     .help = "how long the database may take for a group of requests before they get 503"},
+};
+
+const struct engine_kind postgres_kind = {
+    .name = "postgres",
+    .capabilities = ENGINE_DURABLE | ENGINE_SHARED,
+    .open = postgres_open,
+    .migrate = postgres_migrate,
+    .preview = postgres_preview,
+    .settings = settings,
+    .setting_count = sizeof(settings) / sizeof(settings[0]),
+    .counters = tables_counters,
+    .counter_count = TABLES_COUNTERS,
+    .no_backup = "back up its database, as with pg_basebackup",
+};

@@ -28,9 +28,9 @@ void pg_wake(struct pg *pg)
 
 /* Groups */
 
-struct job *job_new(struct instant now)
+struct pg_job *job_new(struct instant now)
 {
-    struct job *job = mem_zalloc(sizeof(*job));
+    struct pg_job *job = mem_zalloc(sizeof(*job));
     job->last = &job->first;
     job->calls_end = &job->calls;
     job->now = now;
@@ -73,7 +73,7 @@ static struct link *idle_link(struct pg *pg)
 
 /* What looks at a whole queue, or changes it as a whole, is not to meet a job half done; and claims
  * go by the tokens that the claims before them left. */
-static bool wants_to_be_alone(const struct job *job)
+static bool wants_to_be_alone(const struct pg_job *job)
 {
     bool alone = false;
     for (const struct engine_op *op = job->first; op && !alone; op = op->next)
@@ -82,7 +82,7 @@ static bool wants_to_be_alone(const struct job *job)
     return alone;
 }
 
-static void hand_over(struct pg *pg, struct job *job, struct link *link)
+static void hand_over(struct pg *pg, struct pg_job *job, struct link *link)
 {
     calls_build(pg, job);
     pg->jobs_under_way++;
@@ -126,7 +126,7 @@ static bool lists(const struct engine_op *op)
 
 /* What is for the next job: what stands behind a change, what may take long, and what would make
  * this one carry more than JOB_BYTES_MAX. A single op is as large as it is. */
-static struct job *cut(struct job *job)
+static struct pg_job *cut(struct pg_job *job)
 {
     uint32_t count = 1;
     size_t bytes = 0;
@@ -135,7 +135,7 @@ static struct job *cut(struct job *job)
         if (!changes_queue(op) && lists(op) == lists(op->next) &&
             bytes + op_bytes(op->next) <= JOB_BYTES_MAX)
             continue;
-        struct job *rest = job_new(job->now);
+        struct pg_job *rest = job_new(job->now);
         rest->first = op->next;
         rest->last = job->last;
         rest->op_count = job->op_count - count;
@@ -151,7 +151,7 @@ static struct job *cut(struct job *job)
 static void flush(struct engine *e)
 {
     struct pg *pg = pg_of(e);
-    struct job *job = pg->open;
+    struct pg_job *job = pg->open;
     struct link *link = job ? idle_link(pg) : NULL;
     bool first = pg->jobs_under_way == 0;
     if (!link || (!first && (pg->alone || job->op_count < pg->last_count)))
@@ -222,7 +222,7 @@ static void check_gone(const struct pg_queue *q, struct engine_op *op)
         op->status = STATUS_QUEUE_NOT_FOUND;
 }
 
-static uint32_t report(struct pg *pg, struct job *job)
+static uint32_t report(struct pg *pg, struct pg_job *job)
 {
     uint32_t count = 0;
     for (struct engine_op *op = job->first; op; count++) {
@@ -249,7 +249,7 @@ static uint32_t report(struct pg *pg, struct job *job)
 }
 
 /* What a sweep moved shows only in the views of a second transaction. */
-static bool look_again(struct pg *pg, struct job *job)
+static bool look_again(struct pg *pg, struct pg_job *job)
 {
     if (job->looked || !pg->told || !job_asks_to_sweep(job))
         return false;
@@ -265,9 +265,9 @@ static bool look_again(struct pg *pg, struct job *job)
 }
 
 /* The news that it was to read are still to be read, and nobody was told that somebody waits. */
-static void forget_calls(struct pg *pg, struct job *job)
+static void forget_calls(struct pg *pg, struct pg_job *job)
 {
-    for (const struct call *c = job->calls; c; c = c->next)
+    for (const struct pg_call *c = job->calls; c; c = c->next)
         pg->all_told = pg->all_told || c->kind == CALL_QUEUES;
     for (const struct engine_op *op = job->first; op; op = op->next) {
         if (op->queue)
@@ -277,9 +277,9 @@ static void forget_calls(struct pg *pg, struct job *job)
 }
 
 /* Finds out which op the database refuses, and lets it fail alone: see impl.h. */
-static bool go_on_without(struct pg *pg, struct job *job)
+static bool go_on_without(struct pg *pg, struct pg_job *job)
 {
-    struct call *c = job->refused;
+    struct pg_call *c = job->refused;
     if (job->fate != JOB_REFUSED || !c || c->op_count == 0 || job->reloading || job->looked ||
         clock_now().mono_ms >= job->until_ms)
         return false;
@@ -292,7 +292,7 @@ static bool go_on_without(struct pg *pg, struct job *job)
     return true;
 }
 
-static uint32_t take_job(struct pg *pg, struct job *job)
+static uint32_t take_job(struct pg *pg, struct pg_job *job)
 {
     if (go_on_without(pg, job))
         return 0;
@@ -321,7 +321,7 @@ static uint32_t take_job(struct pg *pg, struct job *job)
         job->fate = JOB_DONE;
     if (job->fate != JOB_DONE && job_asks_to_sweep(job))
         pg->held_until_ms = clock_now().mono_ms + HOLD_MS;
-    for (const struct call *c = job->fate == JOB_DONE ? NULL : job->calls; c; c = c->next)
+    for (const struct pg_call *c = job->fate == JOB_DONE ? NULL : job->calls; c; c = c->next)
         pg->list_due = pg->list_due || c->kind == CALL_QUEUES;
     pg->jobs_under_way--;
     pg->base.counters.groups += job->fate == JOB_DONE;
@@ -337,7 +337,7 @@ static uint32_t poll(struct engine *e)
     struct pg *pg = pg_of(e);
     uint32_t count = 0;
     for (int i = 0; i < LINKS; i++) {
-        struct job *job = link_take(pg->links[i]);
+        struct pg_job *job = link_take(pg->links[i]);
         count += job ? take_job(pg, job) : 0;
     }
     flush(e);
@@ -407,8 +407,6 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
 }
 
 const struct engine_ops postgres_ops = {
-    .name = "postgres",
-    .capabilities = ENGINE_DURABLE | ENGINE_SHARED,
     .submit = submit,
     .flush = flush,
     .poll = poll,

@@ -5,12 +5,6 @@
 
 #include "engine/engine.h"
 
-engine_opener postgres_open;
-
-/* Installs the schema in the database, or brings it up to date, and says what was done. */
-MUST_USE enum status postgres_migrate(const struct engine_options *options, struct buf *report);
-
-/* Only whether libpq understands the settings: nobody is connected to. */
-void postgres_preview(const struct engine_options *options, struct engine_preview *p);
+extern const struct engine_kind postgres_kind;
 
 #endif

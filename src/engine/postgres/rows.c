@@ -53,7 +53,7 @@ size_t row_len(const struct row *row, enum column c)
     return row_has(row, c) ? (size_t)PQgetlength(row->result, row->at, row->columns->at[c]) : 0;
 }
 
-static const char *row_bytes(const struct row *row, enum column c, size_t *len)
+const char *row_bytes(const struct row *row, enum column c, size_t *len)
 {
     *len = 0;
     return row_has(row, c) ? cell_bytes(row->result, row->at, row->columns->at[c], len) : "";

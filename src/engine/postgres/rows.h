@@ -52,6 +52,7 @@ uint8_t row_slot(const struct row *row, enum column c); /* below LEVEL_COUNT_MAX
 uint8_t cell_slot(const PGresult *r, int row, int column); /* as above */
 bool row_has(const struct row *row, enum column c);        /* it is there, and not NULL */
 size_t row_len(const struct row *row, enum column c);
+const char *row_bytes(const struct row *row, enum column c, size_t *len); /* the answer's */
 enum message_state cell_state(const PGresult *r, int row, int column);
 
 #endif

@@ -15,7 +15,7 @@ static void put_text(struct params *p, const char *text)
     param_bytes(p, WIRE_TEXT, text, strlen(text));
 }
 
-void pg_schedules_put(struct call *c, const struct engine_op *op)
+void pg_schedules_put(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     const struct schedule *s = op->schedule.set;
@@ -51,7 +51,7 @@ static void put_text_or_null(struct params *p, const char *text)
         param_null(p, WIRE_TEXT);
 }
 
-void pg_schedules_list(struct call *c, const struct engine_op *op)
+void pg_schedules_list(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     c->sql = "SELECT * FROM triage.engine_schedule_list($1,$3,$4,$5)"
@@ -62,7 +62,7 @@ void pg_schedules_list(struct call *c, const struct engine_op *op)
     param_int(p, WIRE_INT4, op->schedule.name ? 1 : op->schedule.limit + 1LL);
 }
 
-void pg_schedules_delete(struct call *c, const struct engine_op *op)
+void pg_schedules_delete(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT triage.engine_schedule_delete($1,$2,$3)";
     param_queue(&c->params, c->queue);
@@ -81,7 +81,7 @@ static enum status refusal_of(const struct pg_queue *q, const struct engine_op *
 
 /* Shown again and again it would be one of the DUE_MAX that a sweep shows, and with enough of its
  * kind nothing else would be. The row is not waited for, as in engine_fire(). */
-static void put_off(struct call *c, const struct engine_op *op, enum status why)
+static void put_off(struct pg_call *c, const struct engine_op *op, enum status why)
 {
     struct params *p = &c->params;
     c->sql = "WITH off AS (UPDATE triage.schedule SET"
@@ -99,7 +99,7 @@ static void put_off(struct call *c, const struct engine_op *op, enum status why)
 }
 
 /* A step without a message has arrays of none. */
-void pg_schedules_fire(struct call *c, const struct engine_op *op)
+void pg_schedules_fire(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
     enum status why = refusal_of(c->queue, op);
@@ -222,7 +222,7 @@ static void show(struct engine_op *op, const struct cells *c, struct pg_queue *q
     schedule_fini(&s);
 }
 
-void pg_schedules_answer_set(struct engine_op *op, struct call *c, struct instant now)
+void pg_schedules_answer_set(struct engine_op *op, struct pg_call *c, struct instant now)
 {
     struct cells cells = {c->result, 0};
     op->schedule.created = cell_int(c->result, 0, 1) != 0;
@@ -232,7 +232,7 @@ void pg_schedules_answer_set(struct engine_op *op, struct call *c, struct instan
     show(op, &cells, c->queue, op->schedule.show, now);
 }
 
-void pg_schedules_answer_list(struct engine_op *op, struct call *c, struct instant now)
+void pg_schedules_answer_list(struct engine_op *op, struct pg_call *c, struct instant now)
 {
     int rows = PQntuples(c->result);
     uint32_t limit = op->schedule.name ? 1 : op->schedule.limit;
@@ -244,7 +244,7 @@ void pg_schedules_answer_list(struct engine_op *op, struct call *c, struct insta
         show(op, &(struct cells){c->result, (int)row}, c->queue, op->schedule.show, now);
 }
 
-void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct call *c)
+void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct pg_call *c)
 {
     struct cells cells = {c->result, 0};
     struct put_item *item = op->fire.item;
@@ -262,9 +262,9 @@ void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct call *
         pg->due_ms = 0; /* sweep soon, and learn which delay or time to live ends first */
 }
 
-void pg_schedules_ask(struct pg *pg, struct job *job)
+void pg_schedules_ask(struct pg *pg, struct pg_job *job)
 {
-    struct call *c =
+    struct pg_call *c =
         call_add(job, CALL_SCHEDULES, NULL, 0,
                  "SELECT now_ms, (schedule).* FROM triage.engine_schedules_due($1,$2)");
     param_int(&c->params, WIRE_INT4, DUE_MAX);
@@ -272,7 +272,7 @@ void pg_schedules_ask(struct pg *pg, struct job *job)
 }
 
 /* To the sweep that asked. Rows of queues that another shard has are that shard's. */
-void pg_schedules_answer_due(struct pg *pg, struct job *job, struct call *c)
+void pg_schedules_answer_due(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct engine_op *op = job->first;
     while (op && (op->verb != ENGINE_SWEEP || !op->sweep.due))

@@ -43,7 +43,7 @@ static PGresult *next_result(PGconn *conn, int64_t until_ms, bool *alive)
 
 /* Answers */
 
-static enum outcome outcome_of(const PGresult *r, struct job *job)
+static enum outcome outcome_of(const PGresult *r, struct pg_job *job)
 {
     static const struct {
         const char *state;
@@ -85,10 +85,10 @@ static bool about_values(const PGresult *r)
 
 /* Everything up to a sync. The first error decides; what follows it was not run. */
 struct reading {
-    struct job *job;
-    uint32_t before;   /* answers before that of the first call */
-    struct call *call; /* whose answer is next; NULL: what comes is dropped */
-    bool commits;      /* it is a COMMIT, and has to say so */
+    struct pg_job *job;
+    uint32_t before;      /* answers before that of the first call */
+    struct pg_call *call; /* whose answer is next; NULL: what comes is dropped */
+    bool commits;         /* it is a COMMIT, and has to say so */
 };
 
 static bool is_error(ExecStatusType status)
@@ -220,9 +220,9 @@ static bool send_unlimited(struct session *s)
 }
 
 /* Also of what was prepared: who knows how far it got. */
-static enum outcome rollback(struct session *s, const struct job *job, int64_t until_ms)
+static enum outcome rollback(struct session *s, const struct pg_job *job, int64_t until_ms)
 {
-    struct job scratch = *job; /* the reason is the first error's */
+    struct pg_job scratch = *job; /* the reason is the first error's */
     struct reading reading = {.job = &scratch};
     bool forget = s->known > 0;
     s->known = 0;
@@ -264,7 +264,7 @@ void transaction_start(struct session *s, PGconn *conn, int64_t until_ms)
 }
 
 struct warning {
-    struct job *job;
+    struct pg_job *job;
     bool came;
 };
 
@@ -281,7 +281,7 @@ static void note_warning(void *ctx, const PGresult *notice)
 
 /* A COMMIT that ends in a warning has not kept its promise: the wait for the standby was cancelled,
  * and what the answer calls committed may not outlive the primary. That counts as no answer. */
-static enum outcome commit(struct session *s, struct job *job, int64_t until_ms)
+static enum outcome commit(struct session *s, struct pg_job *job, int64_t until_ms)
 {
     struct reading reading = {.job = job, .commits = true};
     struct warning warning = {.job = job};
@@ -294,13 +294,13 @@ static enum outcome commit(struct session *s, struct job *job, int64_t until_ms)
 }
 
 /* All but the COMMIT: when that goes unanswered, what the calls answered is still known. */
-static enum outcome run_calls(struct session *s, const struct pg_shared *shared, struct job *job,
+static enum outcome run_calls(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job, .call = job->calls};
     bool ok = send_begin(s, shared, statement_limit_ms(s, shared), job->writes ? job->token : NULL,
                          &reading);
-    for (struct call *c = job->calls; ok && c; c = c->next)
+    for (struct pg_call *c = job->calls; ok && c; c = c->next)
         ok = send_call(s, c->sql, &c->params, &c->prepares);
     ok = ok && (!job->writes || send_unlimited(s));
     if (!ok || !PQpipelineSync(s->conn) || !flush_all(s->conn, until_ms))
@@ -309,18 +309,18 @@ static enum outcome run_calls(struct session *s, const struct pg_shared *shared,
 }
 
 /* It would not fit the wire, so nothing is sent. */
-static enum outcome refuse_length(struct job *job, struct call *c)
+static enum outcome refuse_length(struct pg_job *job, struct pg_call *c)
 {
     snprintf(job->error, sizeof(job->error), "a value is longer than PostgreSQL takes");
     job->refused = c;
     return OUTCOME_REFUSED;
 }
 
-enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms, bool *commit_sent)
 {
     *commit_sent = false;
-    for (struct call *c = job->calls; c; c = c->next) {
+    for (struct pg_call *c = job->calls; c; c = c->next) {
         if (c->params.too_long)
             return refuse_length(job, c);
     }
@@ -338,7 +338,7 @@ enum outcome transaction_run(struct session *s, const struct pg_shared *shared, 
 
 /* Storing the token again tells: that fails when the transaction was committed, and waits while it
  * is being. */
-static enum outcome ask_token(struct session *s, const struct pg_shared *shared, struct job *job,
+static enum outcome ask_token(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job};
@@ -353,7 +353,7 @@ static enum outcome ask_token(struct session *s, const struct pg_shared *shared,
 /* The log is one line: when a later commit is where the standbys must have it, so is all that came
  * before it. */
 static enum outcome commit_behind(struct session *s, const struct pg_shared *shared,
-                                  struct job *job, int64_t until_ms)
+                                  struct pg_job *job, int64_t until_ms)
 {
     struct reading reading = {.job = job};
     uint8_t token[TOKEN_BYTES];
@@ -365,7 +365,7 @@ static enum outcome commit_behind(struct session *s, const struct pg_shared *sha
     return outcome == OUTCOME_OK ? commit(s, job, until_ms) : OUTCOME_LOST;
 }
 
-enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct job *job,
+enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms)
 {
     enum outcome outcome = ask_token(s, shared, job, until_ms);

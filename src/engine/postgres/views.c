@@ -72,7 +72,7 @@ void view_claim(struct pg_queue *q, const struct row *row)
 
 /* A step that got too little left nothing in its lanes, unless it was not to take all of them, or
  * something was put there meanwhile that it could not see. */
-void view_drained(const struct call *c, const struct plan *plan)
+void view_drained(const struct pg_call *c, const struct plan *plan)
 {
     struct pg_queue *q = c->queue;
     bool known = countable(q) && c->puts == q->puts;
@@ -97,7 +97,7 @@ void view_ack(struct pg_queue *q, uint8_t slot)
     v->totals.acked++;
 }
 
-void view_read(struct call *c, struct instant now)
+void view_read(struct pg_call *c, struct instant now)
 {
     static const struct {
         const char *name;

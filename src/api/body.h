@@ -1,0 +1,25 @@
+/* A body of many messages, read in steps of one message or so. A large one is not read in one turn
+ * of the loop: it is taken from the connection, and read on in the next turns. */
+#ifndef TRIAGE_API_BODY_H
+#define TRIAGE_API_BODY_H
+
+#include "api/call.h"
+
+struct body {
+    const char *at, *end;
+    struct json_doc *doc; /* the api's, or its own when it is large */
+    bool large;
+    /* Of a large one. */
+    struct buf memory;
+    struct json_doc own;
+};
+
+/* The body of the request in hand. */
+void body_init(struct body *b, struct call *c);
+void body_fini(struct body *b);
+/* Calls `read` until it has had the whole, then `then`; c->reading is used until then. Each call
+ * reads one message, or about BODY_STEP bytes. */
+#define BODY_STEP (128 * 1024)
+void body_read(struct call *c, struct body *b, body_reader *read, call_finish *then);
+
+#endif

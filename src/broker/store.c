@@ -1,0 +1,150 @@
+/* Messages come in, enqueued or imported. A large batch is stored in portions, so that no turn has
+ * to copy all of it into a store: each portion is an op of its own, and the next ones are submitted
+ * before the first is durable. Each item stands for itself, so nobody can tell. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+#define PORTION_BYTES (256 * 1024) /* of bodies; at least one message */
+#define PORTIONS_MAX  4            /* in a turn, at whose end the engine writes them together */
+
+static uint32_t count_of(const struct request *r)
+{
+    return r->kind == REQUEST_PUT ? r->op.put.count : r->op.import.count;
+}
+
+static size_t body_len(const struct request *r, uint32_t i)
+{
+    const struct draft *d =
+        r->kind == REQUEST_PUT ? &r->op.put.items[i].draft : &r->op.import.items[i].draft;
+    return d->payload_len + d->metadata_len + d->dedup_len;
+}
+
+/* One past the last item of the portion that begins with `from`. */
+static uint32_t portion_end(const struct request *r, uint32_t from, size_t *bytes)
+{
+    uint32_t count = count_of(r), end = from;
+    *bytes = 0;
+    do {
+        *bytes += body_len(r, end++);
+    } while (end < count && *bytes + body_len(r, end) <= PORTION_BYTES);
+    return end;
+}
+
+/* The items from `from` up to `end`, as an op. */
+static struct engine_op portion_op(const struct request *r, uint32_t from, uint32_t end)
+{
+    struct engine_op op = {.verb = r->op.verb, .queue = r->dispatcher->queue};
+    if (r->kind == REQUEST_PUT) {
+        op.put.items = r->op.put.items + from;
+        op.put.count = end - from;
+    } else {
+        op.import.items = r->op.import.items + from;
+        op.import.count = end - from;
+    }
+    return op;
+}
+
+static void refuse_items(const struct request *r, const struct engine_op *op, enum status status)
+{
+    for (uint32_t i = 0; r->kind == REQUEST_PUT && i < op->put.count; i++)
+        op->put.items[i].status = status;
+    for (uint32_t i = 0; r->kind == REQUEST_IMPORT && i < op->import.count; i++)
+        op->import.items[i].status = status;
+}
+
+/* A portion that was refused is told item by item, unless all were. An engine that went away may
+ * have stored anything: that is told of the whole. */
+static void finish(struct request *r)
+{
+    struct work *w = r->work;
+    bool told = !w->refused || (r->count > 0 && w->refused != STATUS_ENGINE_UNAVAILABLE);
+    struct engine_op all = portion_op(r, 0, count_of(r));
+    if (!told)
+        refuse_items(r, &all, STATUS_OK); /* it may begin anew */
+    shard_end(r->shard, r, told ? STATUS_OK : w->refused);
+}
+
+static void portion_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    struct work *w = r->work;
+    w->portions_out--;
+    if (!op->status)
+        r->count++;
+    else if (w->refused != STATUS_ENGINE_UNAVAILABLE)
+        w->refused = op->status;
+    if (op->status)
+        refuse_items(r, op, op->status);
+    dispatch_mark_late(r->dispatcher);
+    if (w->portions_out == 0 && w->next_item == count_of(r))
+        finish(r);
+}
+
+static void submit_portion(struct request *r)
+{
+    struct work *w = r->work;
+    struct shard *s = r->shard;
+    size_t bytes;
+    uint32_t from = w->next_item;
+    w->next_item = portion_end(r, from, &bytes);
+    struct engine_op *op = &w->portions[w->item_count++];
+    *op = portion_op(r, from, w->next_item);
+    op->done = portion_done;
+    op->user = r;
+    w->portions_out++;
+    s->shown += bytes;
+    shard_submit(s, op);
+}
+
+/* Its queue was deleted, or the engine is away. */
+static void give_up_rest(struct request *r, enum status status)
+{
+    struct work *w = r->work;
+    struct engine_op rest = portion_op(r, w->next_item, count_of(r));
+    refuse_items(r, &rest, status);
+    w->refused = status;
+    w->next_item = count_of(r);
+    if (w->portions_out == 0)
+        finish(r);
+}
+
+void store_go_on(struct request *r)
+{
+    struct work *w = r->work;
+    struct dispatcher *d = r->dispatcher;
+    uint32_t count = count_of(r);
+    if (d->state != DISPATCHER_OPEN || w->refused == STATUS_ENGINE_UNAVAILABLE) {
+        give_up_rest(r, w->refused ? w->refused : STATUS_QUEUE_NOT_FOUND);
+        return;
+    }
+    for (int n = 0; n < PORTIONS_MAX && w->next_item < count && !shard_is_late(r->shard); n++)
+        submit_portion(r);
+    if (w->next_item < count)
+        shard_set_timer(r->shard, w, r->shard->now.mono_ms + 1);
+    dispatch_mark(d);
+}
+
+static uint32_t portion_count(const struct request *r)
+{
+    size_t bytes;
+    uint32_t portions = 0;
+    for (uint32_t from = 0; from < count_of(r); from = portion_end(r, from, &bytes))
+        portions++;
+    return portions;
+}
+
+void store_items(struct dispatcher *d, struct request *r)
+{
+    uint32_t portions = portion_count(r);
+    if (portions <= 1) {
+        shard_pass_on(d, r);
+        return;
+    }
+    work_free(d->shard, r); /* of a look */
+    struct work *w = work_new(d->shard, r);
+    w->portions = mem_alloc(portions * sizeof(*w->portions));
+    w->next_item = w->portions_out = 0;
+    w->refused = STATUS_OK;
+    r->count = 0;
+    store_go_on(r);
+}

@@ -1,0 +1,456 @@
+/* Operations: what is asked of an engine, verb by verb. Half of the contract;
+ * engine.h has the other half, and the promises that hold for every verb.
+ *
+ * The caller embeds a `struct engine_op` in its request, fills in the part of the
+ * union that belongs to the verb, and submits it. From engine_submit() until `done`
+ * the op is the engine's. Under each verb stand two lists:
+ *
+ *   Triage   what the caller guarantees
+ *   Engine   what the engine guarantees when op->status is OK, and which other
+ *            statuses there are. ENGINE_UNAVAILABLE and ENGINE_REFUSED are possible
+ *            for every verb (engine.h), and so is QUEUE_NOT_FOUND in a SHARED engine,
+ *            for a queue that another process has deleted.
+ *
+ * With a status other than OK the fields marked "out" are not looked at, with two exceptions:
+ * claim.found and the `found` of its steps are 0 then, and the statuses of items may be set. */
+#ifndef TRIAGE_ENGINE_OP_H
+#define TRIAGE_ENGINE_OP_H
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "core/levels.h"
+#include "core/message.h"
+#include "core/policy.h"
+#include "core/queue.h"
+#include "core/schedule.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine_op;
+struct engine_queue;
+
+/* Callbacks of the caller. All of them run on the shard's thread. An engine calls `done` from
+ * engine_poll() alone, and the others before it, from engine_submit() or engine_poll(). `done` may
+ * submit ops, and in a SHARED engine so may `touched`; nothing else in them calls the engine. */
+
+typedef void engine_done(struct engine_op *op);
+
+/* Shows one message. Everything in it is borrowed for the call. What is filled in:
+ *
+ *   - always: the seq (message_new() takes it), born_slot and born_ms (with them
+ *     message_identity() works), slot, ready_ms, enqueued_ms, attempts, state, kind, payload_len,
+ *     metadata_len; and expiry, if the message has a time to live
+ *   - body: payload and metadata are in it. The dedup key is, too, except for CLAIM, where
+ *     dedup_len may be 0. For LIST with slots there may be no payload: payload_len is 0 then
+ *   - CLAIM: state LEASED, the attempt counted, delivery with receipt, lease_ms and lease_until_ms
+ *     of this lease. Reason and escalation may be missing: no consumer is told
+ *   - other verbs: delivery, as far as the message has one; NULL and zeroes mean the same. LEASED:
+ *     receipt, lease_ms and lease_until_ms. DEAD and DONE: died_ms, which for DONE is when it was
+ *     acknowledged. The reason of the last failed attempt, and the last escalation
+ *
+ * lease_until_ms is on now.mono_ms' scale, also where the engine's own clock is another. `cold`,
+ * `touched` and the links are not looked at.
+ *
+ * visit may end the op that shows it messages, because there is no room for more. In a LIST or
+ * DEAD_LIST it sets list.limit to list.found + 1. In a CLAIM of an engine with the capability
+ * LIVE_VIEW, which leases and shows one message after the other, it sets claim.plan->want to
+ * claim.found. */
+typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
+                          const struct message *m, struct instant now);
+
+/* A queue that changed in a sweep. It may have something for waiting consumers. In a SHARED engine
+ * it may have another configuration or be a new one, or, with q->gone, it is being said goodbye to:
+ * the handle ends when the call returns and no op of the queue is under way any more. */
+typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
+
+/* Shows a schedule, borrowed for the call. In a sweep the schedule is due at `now`, which is the
+ * engine's clock. */
+typedef void engine_schedule(struct engine_op *op, struct engine_queue *q, const struct schedule *s,
+                             struct instant now);
+
+enum engine_verb {
+    /* Finds a queue that another process may have made.
+     * Triage:
+     *   - only to SHARED engines, and only for a name that queue_find() does not know
+     * Engine:
+     *   - op->queue is the handle at done
+     *   - QUEUE_NOT_FOUND: the store has no such queue */
+    ENGINE_QUEUE_OPEN,
+
+    /* Creates a queue (op->queue is NULL), or gives one another configuration.
+     * Triage:
+     *   - set.config is valid (levels_valid), but for slots and history_since_ms: these are the
+     *     engine's to assign. It stays the caller's until done
+     *   - one creation of a name at a time, and none while the name has a handle here
+     * Engine, creating:
+     *   - op->queue is the new handle at done; slots come from levels_adopt_slots(NULL, …)
+     *   - the queue's id was never used in this store before, not by a deleted queue either
+     *   - SHARED: when another process has made the name meanwhile, op->queue is that queue,
+     *     set.existed is true and its configuration is left as it is
+     * Engine, changing:
+     *   - slots come from levels_adopt_slots(): a level keeps the slot of its name, or of the level
+     *     whose heir it is; history_since_ms from levels_adopt_history()
+     *   - q->version is another one, and q->config the new one, at done at the latest
+     *   - every op submitted before goes by the old configuration, every op after by the new one
+     *   - a schedule keeps the level that it names, or the heir of that level
+     *   - LEVEL_IN_USE: a level with messages (queue_view_used), or one that a schedule names,
+     * would vanish; set.level_name names it, and points into q->config or to a constant.
+     *     set.schedule_name is the schedule, or empty
+     *   - with set.dry nothing is changed, and the answer is the one that it would have had */
+    ENGINE_QUEUE_SET,
+
+    /* Deletes a queue with everything in it: messages, schedules, keys, history.
+     * Triage:
+     *   - submits nothing more for this handle, unless the op is refused
+     *   - with remove.if_empty, the caller has seen that the view is empty and q->schedules is 0
+     * Engine:
+     *   - the name is free at done; the handle ends when done returns
+     *   - SHARED, with remove.if_empty: QUEUE_NOT_EMPTY when other processes have filled the queue
+     *     or given it schedules. The queue stays, and the handle with it
+     *   - what a queue of any size takes to delete, the engine spreads over sweeps to come */
+    ENGINE_QUEUE_DELETE,
+
+    /* Stores the drafts of put.items, in order.
+     * Triage:
+     *   - count is 1 or more; draft.body holds payload, metadata and dedup key, one after the other
+     * Engine, for each item:
+     *   - item.status OK: it is stored, at the level that levels_resolve() finds for its priority,
+     *     ready at draft.ready_ms, or at now + delay_ms when that is READY_NOW; scheduled until
+     *     then. item.id and item.enqueued_ms are set, and the body is taken: draft.body is NULL
+     *   - OK and item.deduplicated: an earlier message has the dedup key. id and enqueued_ms are
+     *     that one's, the body stays the caller's, totals.deduplicated counts it. A key counts for
+     *     config.dedup_window_ms from enqueued_ms (DEDUP_WINDOW), or until its message has ended
+     *     as DONE, EXPIRED or CANCELLED (DEDUP_LIVE)
+     *   - the time to live is draft.ttl_ms, or the queue's for TTL_DEFAULT; 0 is none
+     *   - in this order: UNKNOWN_PRIORITY; deduplicated; PAYLOAD_TOO_LARGE, when it would not fit
+     *     into max_bytes of an empty queue; QUEUE_FULL, when ready and scheduled have reached
+     *     max_depth or would pass max_bytes
+     *   - STORAGE_FULL is before all of these, and is for the op with all its items */
+    ENGINE_PUT,
+
+    /* Stores import.items as they were in another store, in order.
+     * Triage:
+     *   - as for PUT; draft.ready_ms is set, delay_ms and ttl_ms are not looked at
+     * Engine, for each item:
+     *   - OK: dead ones are dead, with died_ms and reason; the others ready or scheduled by their
+     *     ready time. One whose expire_ms is past ends at once (config.expired). attempts,
+     *     enqueued_ms and the escalation (import_from_slot) are kept. id is a new one. The body is
+     *     taken. No limit of the queue refuses it
+     *   - OK and item.known: the same message (import_key) was imported within IMPORT_KNOWN_MS; id
+     *     is that one's, the body stays the caller's
+     *   - its dedup key counts as if it had been put at enqueued_ms, unless somebody has the key
+     *   - UNKNOWN_PRIORITY; STORAGE_FULL for the op with all its items */
+    ENGINE_IMPORT,
+
+    /* Leases messages by a plan (core/policy.h says how to carry one out).
+     * Triage:
+     *   - the plan names slots of the configuration that the queue had at submit
+     *   - a plan for an engine with LIVE_VIEW was made by the exact view, within the in-flight
+     *     limits. For others it names all lanes that could count, and no limit was looked at
+     *   - only one op has the plan; plan->policy may be shared by claims of the queue
+     * Engine:
+     *   - up to plan->want messages get a lease of claim.lease_ms, or of config.visibility_ms for
+     *     -1. Each counts an attempt, has a new random receipt and is shown to visit, in the order
+     *     of the plan. claim.found says how many; each step's `found`, how many of them it gave
+     *   - a message whose time to live has passed is never leased; it ends as in a sweep
+     *   - never more than plan->room[slot] from a lane (UINT32_MAX: no limit). An engine may lower
+     *     room[] as it goes; nobody reads it afterwards
+     *   - without LIVE_VIEW: also never beyond max_in_flight of level and queue at that moment
+     *   - for steps in turn the engine asks policy_turn() for each message when it takes it, and
+     *     pays with policy_spend(). Claims of one policy see what those before them have paid. An
+     *     engine that decides elsewhere takes the tokens there, and pays at done
+     *   - finding nothing is OK with found 0 */
+    ENGINE_CLAIM,
+
+    /* The next four settle.items by id and receipt.
+     * Engine, for each item, in order (one message may stand there twice):
+     *   - OK only for the newest receipt of a leased message, whose lease has not run out, by
+     *     now.mono_ms or the engine's clock; item.state says in which state the message is then
+     *   - RECEIPT_EXPIRED for any other receipt, MESSAGE_NOT_FOUND when there is no such message
+     *     (any more). Nothing was changed then
+     *
+     * ACK: DONE. Kept for config.history_ms as of levels_done_ms(). */
+    ENGINE_ACK,
+    /* NACK: the attempt failed, with settle.reason ("nacked" when that is empty). READY at its old
+     * place; or SCHEDULED for settle.delay_ms from now, where -1 means levels_backoff_ms(); or DEAD
+     * when attempts have reached config.max_attempts; or ended, when its time to live is over. */
+    ENGINE_NACK,
+    /* RELEASE: back to its old place, the attempt is not counted; or ended, as above. */
+    ENGINE_RELEASE,
+    /* EXTEND: the lease ends settle.lease_ms from now. item.slot and item.lease_until_ms are set,
+     * the latter on the wall clock. */
+    ENGINE_EXTEND,
+
+    /* Ends the scheduled or ready message one.id as CANCELLED.
+     * Engine:
+     *   - NOT_PENDING when it is in another state, MESSAGE_NOT_FOUND */
+    ENGINE_CANCEL,
+
+    /* Gives move.items the level with move.slot, and notes who asked for it and why.
+     * Triage:
+     *   - the slot is one of the queue's
+     * Engine, for each item (struct move_item):
+     *   - scheduled or ready ones only, else NOT_PENDING; MESSAGE_NOT_FOUND
+     *   - ready_ms and seq stay, so that the message keeps its age. One that is there already stays
+     *     as it was: OK, and `changed` is false */
+    ENGINE_MOVE,
+
+    /* Counts the ready messages before each place of count.items.
+     * Triage:
+     *   - count.count may be 0: then the op is asked for the view alone
+     * Engine:
+     *   - `before` is right, or an estimate (`exact` is false): it costs the same however many
+     *     there are
+     *   - at done q->view and engine_queue_moment() are no older than the submission
+     *   - SHARED, with count.waits: what becomes ready from now on wakes the shard */
+    ENGINE_COUNT,
+
+    /* Finds the places of the first ready messages of each lane of heads.items.
+     * Engine:
+     *   - `places` is malloc()ed, in order, at most `max`, and the caller's to free; NULL for none
+     *   - as far as they are at hand: `whole` says that the lane has no others */
+    ENGINE_HEADS,
+
+    /* Shows the message one.id to visit.
+     * Engine:
+     *   - in any state that lasts: scheduled, ready, leased, dead, and DONE while levels_keeps()
+     *   - MESSAGE_NOT_FOUND */
+    ENGINE_GET,
+
+    /* Cancels scheduled and ready messages with seq < bulk.before_seq, bulk.max at most.
+     * Triage:
+     *   - the first ask has bulk.cursor zero and before_seq q->next_seq, which means all there are.
+     *     The next asks submit the same struct as it came back
+     * Engine:
+     *   - bulk.count says how many, bulk.more whether there may be others: the caller asks again
+     *   - the engine may change before_seq and cursor, to know on the next ask what the first one
+     *     meant. What is put after the first ask is not cancelled */
+    ENGINE_PURGE,
+
+    /* Shows messages to visit, a page at a time.
+     * Triage:
+     *   - list.after is zero, or what a stranger said (see struct list_cursor)
+     * Engine:
+     *   - up to list.limit messages behind list.after, in an order of the engine's own; list.found
+     *     says how many. With list.more, list.next is where the next page begins
+     *   - every scheduled, ready, leased and dead message that is not put, claimed, moved or ended
+     *     between the pages is shown exactly once. DONE ones may be shown while levels_keeps()
+     *   - a cursor that no list.next can have been: INVALID_FIELD; any other costs no more than a
+     *     page
+     *   - with list.slots only what is scheduled or ready at these levels is asked for. Others may
+     *     be shown too. What the caller moves to slots[0] between the pages is still shown once */
+    ENGINE_LIST,
+
+    /* The same for dead letters alone.
+     * Engine:
+     *   - by seq, from list.after.seq + 1 on */
+    ENGINE_DEAD_LIST,
+
+    /* Makes dead letters ready: bulk.ids, or up to bulk.max of all with seq < bulk.before_seq.
+     * Triage:
+     *   - bulk.slot is one of the queue's, or -1; cursor and before_seq as for PURGE
+     * Engine:
+     *   - DEAD to READY at its old place, or at now if its ready time is yet to come; attempts 0,
+     *     no time to live, at bulk.slot unless that is -1
+     *   - ids that are not dead letters are skipped. count and more as for PURGE; with ids, more is
+     *     false */
+    ENGINE_DEAD_REDRIVE,
+
+    /* Ends dead letters as CANCELLED: the same selection. */
+    ENGINE_DEAD_DROP,
+
+    /* Lets time pass.
+     * Triage:
+     *   - submits one when next_due_ms() says 0, or the last one said `more`; one at a time, but
+     *     for those with sweep.look
+     * Engine, for about sweep.max messages:
+     *   - what is scheduled and due becomes READY
+     *   - a lease that ran out counts in totals.lease_expired. What becomes of the message is what
+     *     NACK says for the delay -1, with the reason "lease expired"
+     *   - what outlived its time to live ends as EXPIRED, or as DEAD with the reason "expired"
+     *     (config.expired)
+     *   - each queue in which something became ready is shown to `touched`, and in a SHARED engine
+     *     each queue that other processes made, changed or deleted
+     *   - schedules whose time has come are shown to `due`, unless that is NULL. One that is not
+     *     fired then is shown again, SCHEDULE_AGAIN_MS later at the earliest
+     *   - sweep.more: there is more to do at once
+     *   - SHARED, with sweep.look: `touched` is shown every queue that others changed. When they
+     * are many it is shown a portion of them, and sweep.cursor is not 0: the caller asks again with
+     *     that cursor until it is */
+    ENGINE_SWEEP,
+
+    /* Sets a schedule.
+     * Triage:
+     *   - schedule.set is valid, its timing.next_ms what the rule gives for now
+     * Engine:
+     *   - a copy is kept, as schedule_inherit() has it and with the name of the level that its
+     *     priority means; `show` gets that one, unless it is NULL.
+     *     schedule.created: there was none of this name
+     *   - QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL */
+    ENGINE_SCHEDULE_SET,
+
+    /* Deletes the schedule schedule.name.
+     * Engine:
+     *   - SCHEDULE_NOT_FOUND */
+    ENGINE_SCHEDULE_DELETE,
+
+    /* Shows the schedule schedule.name to `show`; or, when that is NULL, up to schedule.limit
+     * behind the name schedule.after (NULL: from the first), ordered by the bytes of their names.
+     * Engine:
+     *   - found and more as for LIST; SCHEDULE_NOT_FOUND only for a name */
+    ENGINE_SCHEDULE_LIST,
+
+    /* Takes a step of the schedule fire.name.
+     * Triage:
+     *   - fire.step is what schedule_decide() made of the schedule that a sweep has shown
+     *   - fire.item has the message's draft when step.puts, else it may be NULL
+     * Engine:
+     *   - only while the next due time is step.due_ms; else fire.stale is set and nothing is done
+     *   - timing becomes what schedule_after() says; the message is put as by PUT, if that still
+     *     wants it. Over a crash both are there or neither
+     *   - a status that PUT has for an item refuses the step, and is op->status. With fire.refused
+     *     the caller refuses it, and that is the status. What was refused is not shown as due for
+     *     SCHEDULE_AGAIN_MS: it is not to stand before others
+     *   - SCHEDULE_NOT_FOUND */
+    ENGINE_FIRE,
+    ENGINE_VERB_COUNT
+};
+
+#define SCHEDULE_AGAIN_MS 1000
+
+extern const char *const engine_verb_names[ENGINE_VERB_COUNT]; /* "put" */
+
+/* Where a LIST stands: four numbers, which are the engine's to give a meaning. Zero is the start.
+ * Clients carry them about as a text (cursor_format), so what comes back may be anything. */
+struct list_cursor {
+    uint32_t phase;
+    uint32_t slot;
+    int64_t ready_ms;
+    uint64_t seq;
+};
+
+#define CURSOR_TEXT_MAX 64
+void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX]);
+bool cursor_parse(const char *text, size_t len, struct list_cursor *c); /* as far as form goes */
+
+struct engine_op {
+    /* Set by the caller. */
+    enum engine_verb verb;
+    struct engine_queue *queue; /* NULL for SWEEP, QUEUE_OPEN and a creating QUEUE_SET */
+    engine_done *done;
+    engine_visit *visit; /* CLAIM, GET, LIST, DEAD_LIST; NULL: nobody looks */
+    void *user;
+    /* Set by the engine. */
+    enum status status;
+    /* A SHARED engine, for QUEUE_SET, CLAIM, MOVE, HEADS and COUNT: the configuration by which the
+     * op was made has been replaced by another process, and q->config is the new one. Nothing was
+     * done; status is not OK. engine_submit() clears it. */
+    bool outdated;
+    /* The engine's own, from submit until engine_finish(). */
+    struct engine_op *next;
+    void *engine;
+    uint32_t lot;
+    uint32_t version; /* of the queue's configuration at submit */
+    union {
+        struct { /* QUEUE_OPEN */
+            const char *name;
+        } open;
+        struct {              /* QUEUE_SET */
+            const char *name; /* creating */
+            const struct queue_config *config;
+            bool dry;
+            const char *level_name;                 /* out: the level that is in use */
+            char schedule_name[QUEUE_NAME_MAX + 1]; /* out: of one that names it */
+            bool existed;                           /* out: see QUEUE_SET */
+        } set;
+        struct {           /* QUEUE_DELETE */
+            bool if_empty; /* what this process put there the caller has looked for */
+        } remove;
+        struct {
+            struct put_item *items;
+            uint32_t count;
+        } put;
+        struct {
+            struct import_item *items;
+            uint32_t count;
+        } import;
+        struct {
+            struct plan *plan;
+            int64_t lease_ms; /* -1: the queue's own */
+            uint32_t found;   /* out */
+        } claim;
+        struct { /* ACK, NACK, RELEASE, EXTEND */
+            struct settle_item *items;
+            uint32_t count;
+            int64_t delay_ms;   /* NACK */
+            int64_t lease_ms;   /* EXTEND */
+            const char *reason; /* NACK */
+            uint32_t reason_len;
+        } settle;
+        struct {
+            struct move_item *items;
+            uint32_t count;
+            uint8_t slot;
+            struct move_note note;
+        } move;
+        struct {
+            struct count_item *items;
+            uint32_t count;
+            bool waits; /* SHARED: the caller is about to wait for something to be ready */
+        } count;
+        struct {
+            struct heads_item *items;
+            uint32_t count;
+        } heads;
+        struct { /* CANCEL, GET */
+            struct message_id id;
+        } one;
+        struct { /* LIST, DEAD_LIST */
+            struct list_cursor after;
+            uint32_t limit;
+            const uint8_t *slots;    /* LIST */
+            uint32_t slot_count;     /* 0: everything */
+            struct list_cursor next; /* out */
+            uint32_t found;          /* out */
+            bool more;               /* out */
+        } list;
+        struct {                          /* PURGE, DEAD_REDRIVE, DEAD_DROP */
+            const struct message_id *ids; /* the last two */
+            uint32_t id_count;
+            uint32_t max;
+            uint64_t before_seq;       /* the engine may change it, as it does the cursor */
+            int slot;                  /* DEAD_REDRIVE */
+            struct list_cursor cursor; /* the engine's, from one ask to the next; zero at first */
+            uint32_t count;            /* out */
+            bool more;                 /* out */
+        } bulk;
+        struct {
+            uint32_t max;
+            bool look;       /* SHARED: tell of every queue that others changed */
+            uint32_t cursor; /* in and out, with `look`: 0 at first, and when all were told */
+            engine_touched *touched;
+            engine_schedule *due; /* may be NULL: then nothing is fired */
+            bool more;            /* out: ask again at once */
+        } sweep;
+        struct {                        /* SCHEDULE_SET, SCHEDULE_DELETE, SCHEDULE_LIST */
+            const struct schedule *set; /* SET */
+            const char *name;
+            const char *after; /* LIST, as the next */
+            uint32_t limit;
+            engine_schedule *show;
+            bool created;   /* out: SET */
+            uint32_t found; /* out: LIST */
+            bool more;      /* out: LIST */
+        } schedule;
+        struct {
+            const char *name;
+            struct schedule_step step;
+            enum status refused;
+            struct put_item *item; /* its answer is the engine's; NULL when the step puts none */
+            bool stale;            /* out */
+        } fire;
+    };
+};
+
+#endif
