@@ -101,8 +101,7 @@ static void queue_set(struct example *x, struct engine_op *op, struct instant no
 {
     op->status = STATUS_OK;
     if (op->queue) {
-        op->status = resident_configure(resident_queue_of(op->queue), op->set.config,
-                                        &op->set.level_name, now);
+        op->status = resident_configure(resident_queue_of(op->queue), op, now);
         return;
     }
     struct queue_config config = *op->set.config;
