@@ -1,6 +1,7 @@
 #include "core/dedup.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "core/moves.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static void entry_free(struct queue *q, struct dedup_entry *e)
     free(e);
 }
 
-static void entry_add(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit,
-                      bool dropped)
+static struct dedup_entry *entry_add(struct queue *q, const char *key, size_t len,
+                                     const struct dedup_hit *hit, bool dropped)
 {
     struct dedup_entry *e = mem_alloc(sizeof(*e) + order_node_extra(hit->id.seq));
     *e = (struct dedup_entry){.hit = *hit, .dropped = dropped, .key_len = (uint32_t)len};
@@ -31,6 +32,7 @@ static void entry_add(struct queue *q, const char *key, size_t len, const struct
     map_put(&q->dedup, e->key, len, e);
     if (hit->until_ms != INT64_MAX)
         order_insert(&q->dedup_until, &e->node);
+    return e;
 }
 
 static void forget(struct queue *q, const char *key, size_t len)
@@ -40,23 +42,28 @@ static void forget(struct queue *q, const char *key, size_t len)
         entry_free(q, e);
 }
 
-bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now,
-                struct dedup_hit *hit)
+bool queue_key_here(const struct queue *q, const char *key, size_t len)
+{
+    return entry_of(q, key, len) != NULL;
+}
+
+bool dedup_find(const struct queue *q, const char *key, size_t len,
+                const struct dedup_hit *elsewhere, struct instant now, struct dedup_hit *hit)
 {
     const struct dedup_entry *e = entry_of(q, key, len);
-    if (e) {
-        *hit = e->hit;
-        return !e->dropped && hit->until_ms > now.wall_ms;
-    }
-    return q->backing && q->backing->dedup_find(q, key, len, hit) && hit->until_ms > now.wall_ms;
+    const struct dedup_hit *found = e ? &e->hit : elsewhere;
+    if (!found || (e && e->dropped) || found->until_ms <= now.wall_ms)
+        return false;
+    *hit = *found;
+    return true;
 }
 
 void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit)
 {
     forget(q, key, len);
-    entry_add(q, key, len, hit, false);
-    if (q->backing && !PLANTED(DEDUP_FORGETS))
-        q->backing->dedup_put(q, key, len, hit);
+    const struct dedup_entry *e = entry_add(q, key, len, hit, false);
+    if (q->reports && !PLANTED(DEDUP_FORGETS))
+        *queue_report_next(q) = (struct queue_report){.key = e, .kind = REPORT_KEY};
 }
 
 void dedup_put(struct queue *q, const struct message *m)
@@ -72,34 +79,30 @@ void dedup_put(struct queue *q, const struct message *m)
     dedup_remember(q, message_dedup_key(m), m->dedup_len, &hit);
 }
 
-void dedup_adopt(struct queue *q, const struct message *m, struct instant now)
+void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere,
+                 struct instant now)
 {
     bool live = q->config->dedup_scope == DEDUP_LIVE;
     struct dedup_hit hit;
     if (!live && m->enqueued_ms + q->config->dedup_window_ms <= now.wall_ms)
         return;
-    if (!dedup_find(q, message_dedup_key(m), m->dedup_len, now, &hit))
+    if (!dedup_find(q, message_dedup_key(m), m->dedup_len, elsewhere, now, &hit))
         dedup_put(q, m);
 }
 
 /* Only a key that lives with the message, and still names this one, goes with it. */
-void dedup_release(struct queue *q, struct message *m)
+bool queue_key_release(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere)
 {
-    queue_need_body(q, m);
     const char *key = message_dedup_key(m);
-    struct dedup_hit hit;
-    struct dedup_entry *e = entry_of(q, key, m->dedup_len);
-    if (e)
-        hit = e->hit;
-    else if (!q->backing || !q->backing->dedup_find(q, key, m->dedup_len, &hit))
-        return;
-    if (hit.until_ms != INT64_MAX || hit.id.seq != message_seq(m))
-        return;
+    const struct dedup_entry *e = entry_of(q, key, m->dedup_len);
+    const struct dedup_hit *found = e ? &e->hit : elsewhere;
+    if (!found || found->until_ms != INT64_MAX || found->id.seq != message_seq(m))
+        return false;
+    struct dedup_hit hit = *found;
     forget(q, key, m->dedup_len);
-    if (q->backing) {
+    if (q->reports)
         entry_add(q, key, m->dedup_len, &hit, true);
-        q->backing->dedup_drop(q, key, m->dedup_len);
-    }
+    return true;
 }
 
 void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq, bool dropped)

@@ -5,14 +5,15 @@
 
 #include "core/queue.h"
 
-bool dedup_find(struct queue *q, const char *key, size_t len, struct instant now,
-                struct dedup_hit *hit);
+/* `elsewhere`: see queue_put(). */
+bool dedup_find(const struct queue *q, const char *key, size_t len,
+                const struct dedup_hit *elsewhere, struct instant now, struct dedup_hit *hit);
 void dedup_put(struct queue *q, const struct message *m);
 /* This key stands for that message, whatever it stood for. */
 void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit);
 /* The key of a message that was enqueued elsewhere, unless somebody has it or its time is over. */
-void dedup_adopt(struct queue *q, const struct message *m, struct instant now);
-void dedup_release(struct queue *q, struct message *m); /* the message is gone */
+void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere,
+                 struct instant now);
 uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
 int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* the earlier of the two */
 void dedup_clear(struct queue *q);

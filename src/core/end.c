@@ -1,5 +1,4 @@
 #include "base/plant.h"
-#include "core/dedup.h"
 #include "core/moves.h"
 
 #include <assert.h>
@@ -7,7 +6,7 @@
 
 static bool kept_in_memory(const struct queue *q, enum message_state to)
 {
-    return !q->backing && (to == MESSAGE_DEAD || (to == MESSAGE_DONE && q->config->history_ms > 0));
+    return !q->reports && (to == MESSAGE_DEAD || (to == MESSAGE_DONE && q->config->history_ms > 0));
 }
 
 void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now)
@@ -17,26 +16,25 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     t->expired += to == MESSAGE_EXPIRED;
     t->cancelled += to == MESSAGE_CANCELLED;
     t->dead += to == MESSAGE_DEAD;
-    if (m->dedup_len > 0 && to != MESSAGE_DEAD)
-        dedup_release(q, m);
+    if (m->dedup_len > 0 && to != MESSAGE_DEAD && !q->reports)
+        queue_key_release(q, m, NULL);
     if (to == MESSAGE_DEAD)
         message_delivery(m)->died_ms = now.wall_ms;
     if (to == MESSAGE_DONE)
         message_delivery(m)->died_ms = levels_done_ms(q->config, now.wall_ms);
-    if (q->backing)
-        q->backing->ended(q, m, to);
+    queue_report(q, m, REPORT_ENDED, m->state, m->slot, false);
     queue_delist(q, m);
     bool keep = kept_in_memory(q, to);
     if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
         order_remove(&q->leased, &m->node);
         queue_count(q, m, MESSAGE_LEASED, -1);
-        message_free(m);
-        return;
+        m->state = MESSAGE_DONE;
+    } else {
+        queue_move(q, m, to);
     }
-    queue_move(q, m, to);
     if (keep)
         queue_enlist(q, m);
-    else
+    else if (!q->reports)
         message_free(m);
 }
 
@@ -85,8 +83,7 @@ void queue_redrive(struct queue *q, struct message *m, int slot, struct instant 
     q->view->totals.redriven++;
     queue_move(q, m, MESSAGE_READY);
     queue_enlist(q, m);
-    if (q->backing)
-        q->backing->revived(q, m);
+    queue_report(q, m, REPORT_REVIVED, MESSAGE_DEAD, m->slot, false);
 }
 
 void queue_drop_dead(struct queue *q, struct message *m, struct instant now)

@@ -22,13 +22,11 @@ struct escalation *escalation_new(uint8_t from_slot, const struct move_note *not
 static void change_lane(struct queue *q, struct message *m, uint8_t slot)
 {
     enum message_state state = m->state;
-    bool first = !m->touched;
+    uint8_t from_slot = m->slot;
     queue_move(q, m, MESSAGE_NEW);
-    m->touched = true; /* before it stands in the new lane, whose cold messages it is not one of */
     m->slot = slot;
     queue_move(q, m, state);
-    if (q->backing)
-        q->backing->changed(q, m, first);
+    queue_touch(q, m, state, from_slot);
 }
 
 void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,

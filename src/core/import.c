@@ -91,11 +91,12 @@ static void settle(struct queue *q, struct message *m, const struct import_item 
                   (struct instant){.wall_ms = item->died_ms, .mono_ms = now.mono_ms});
     else if (overdue)
         queue_expire(q, m, now);
-    else if (touched && q->backing)
-        q->backing->changed(q, m, true);
+    else if (touched)
+        queue_report(q, m, REPORT_CHANGED, m->state, m->slot, false);
 }
 
-void queue_import(struct queue *q, struct import_item *item, struct instant now)
+void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,
+                  const struct dedup_hit *own_elsewhere, struct instant now)
 {
     char key[IMPORT_KEY_BYTES];
     struct dedup_hit hit;
@@ -105,14 +106,14 @@ void queue_import(struct queue *q, struct import_item *item, struct instant now)
     if (rank < 0)
         return;
     import_key(item, key);
-    item->known = dedup_find(q, key, sizeof(key), now, &hit);
+    item->known = dedup_find(q, key, sizeof(key), elsewhere, now, &hit);
     if (item->known) {
         item->id = hit.id;
         return;
     }
     uint8_t slot = q->config->levels[rank].slot;
     int64_t clock_ms = queue_order_time(q, now);
-    if (lane_has_tail(&q->lanes[slot]) && !q->lanes[slot].tail_lags) /* first, as in a put */
+    if (lane_has_tail(&q->lanes[slot])) /* as in a put */
         queue_tail_advance(q, slot, clock_ms);
     struct message *m = from_item(q, item, slot);
     item->id = message_identity(m, q->id);
@@ -121,6 +122,6 @@ void queue_import(struct queue *q, struct import_item *item, struct instant now)
         .id = item->id, .enqueued_ms = m->enqueued_ms, .until_ms = now.wall_ms + IMPORT_KNOWN_MS};
     dedup_remember(q, key, sizeof(key), &hit);
     if (m->dedup_len > 0)
-        dedup_adopt(q, m, now);
+        dedup_adopt(q, m, own_elsewhere, now);
     settle(q, m, item, now);
 }

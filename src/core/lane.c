@@ -5,14 +5,15 @@
 
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq)
 {
-    return ready_ms != l->bound_ms ? ready_ms < l->bound_ms : seq <= l->bound_seq;
+    return ready_ms != l->tail.bound.ready_ms ? ready_ms < l->tail.bound.ready_ms
+                                              : seq <= l->tail.bound.seq;
 }
 
 static void tail_count(struct queue *q, const struct message *m, int by)
 {
     struct lane *l = &q->lanes[m->slot];
-    bool ready = m->ready_ms <= l->tail_clock_ms;
-    uint64_t *tail = ready ? &l->tail_ready : &l->tail_scheduled;
+    bool ready = m->ready_ms <= l->tail.clock_ms;
+    uint64_t *tail = ready ? &l->tail.ready : &l->tail.scheduled;
     *tail += (uint64_t)(int64_t)by;
     q->tail += (uint64_t)(int64_t)by;
     queue_count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
@@ -22,8 +23,8 @@ void queue_tail_add(struct queue *q, const struct message *m)
 {
     struct lane *l = &q->lanes[m->slot];
     tail_count(q, m, +1);
-    if (m->ready_ms > l->tail_clock_ms && m->ready_ms < l->tail_due_ms)
-        l->tail_due_ms = m->ready_ms;
+    if (m->ready_ms > l->tail.clock_ms && m->ready_ms < l->tail.next_ms)
+        l->tail.next_ms = m->ready_ms;
 }
 
 void queue_tail_take(struct queue *q, const struct message *m)
@@ -34,26 +35,66 @@ void queue_tail_take(struct queue *q, const struct message *m)
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
 {
     struct lane *l = &q->lanes[slot];
-    if (wall_ms <= l->tail_clock_ms && lane_has_cold(l))
+    if (l->tail.scheduled == 0) {
+        l->tail.next_ms = INT64_MAX;
+        l->tail.lags = false;
+    }
+    if (wall_ms <= l->tail.clock_ms)
         return; /* what was ready by it stays ready */
-    if (l->tail_scheduled > 0 && wall_ms >= l->tail_due_ms) {
-        int64_t to_ms = wall_ms;
-        uint64_t due = q->backing->tail_due(q, slot, l->tail_clock_ms, &to_ms, &l->tail_due_ms);
-        l->tail_lags = to_ms < wall_ms;
-        wall_ms = to_ms;
-        assert(due <= l->tail_scheduled);
-        l->tail_scheduled -= due;
-        l->tail_ready += due;
-        q->view->lanes[slot].scheduled -= due;
-        q->view->lanes[slot].ready += due;
-        q->view->scheduled -= due;
-        q->view->ready += due;
+    if (!l->tail.lags && wall_ms < l->tail.next_ms) {
+        l->tail.clock_ms = wall_ms;
+        return;
     }
-    if (l->tail_scheduled == 0) {
-        l->tail_due_ms = INT64_MAX;
-        l->tail_lags = false;
-    }
-    l->tail_clock_ms = wall_ms;
+    if (!l->tail.lags || wall_ms > l->tail.wanted_ms)
+        l->tail.wanted_ms = wall_ms;
+    l->tail.lags = true;
+}
+
+/* No message of a tail stands before its bound. */
+static void next_behind_bound(struct tail *t)
+{
+    if (t->next_ms < t->bound.ready_ms)
+        t->next_ms = t->bound.ready_ms;
+}
+
+void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_ms, int64_t next_ms)
+{
+    struct lane *l = &q->lanes[slot];
+    assert(due <= l->tail.scheduled);
+    assert(to_ms >= l->tail.clock_ms);
+    l->tail.scheduled -= due;
+    l->tail.ready += due;
+    q->view->lanes[slot].scheduled -= due;
+    q->view->lanes[slot].ready += due;
+    q->view->scheduled -= due;
+    q->view->ready += due;
+    l->tail.clock_ms = to_ms;
+    l->tail.next_ms = l->tail.scheduled > 0 ? next_ms : INT64_MAX;
+    next_behind_bound(&l->tail);
+    l->tail.lags = l->tail.scheduled > 0 && to_ms < l->tail.wanted_ms;
+}
+
+void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail)
+{
+    assert(!lane_has_tail(&q->lanes[slot]));
+    q->lanes[slot].tail = *tail;
+    q->tail += tail->ready + tail->scheduled;
+    q->view->lanes[slot].ready += tail->ready;
+    q->view->lanes[slot].scheduled += tail->scheduled;
+    q->view->ready += tail->ready;
+    q->view->scheduled += tail->scheduled;
+}
+
+void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound)
+{
+    q->lanes[slot].tail.bound = bound;
+    next_behind_bound(&q->lanes[slot].tail);
+}
+
+void queue_tail_forget_clock(struct queue *q, uint8_t slot)
+{
+    assert(!lane_has_tail(&q->lanes[slot]));
+    q->lanes[slot].tail.clock_ms = INT64_MIN;
 }
 
 #define WALK_MAX 64
@@ -85,22 +126,32 @@ struct message *lane_last_born(const struct lane *l)
 static void begin_tail(struct lane *l)
 {
     const struct message *last = lane_last_born(l);
-    l->bound_ms = last ? last->ready_ms : INT64_MIN;
-    l->bound_seq = last ? message_seq(last) : 0;
+    l->tail.bound.ready_ms = last ? last->ready_ms : INT64_MIN;
+    l->tail.bound.seq = last ? message_seq(last) : 0;
+}
+
+/* The urgent third of the levels may use all of the room, the rest half of it. */
+static bool has_room(const struct queue *q, uint8_t slot)
+{
+    const struct lane *l = &q->lanes[slot];
+    if (l->ready.count + l->scheduled.count < q->room.window)
+        return true;
+    bool urgent = levels_rank_of_slot(q->config, slot) * 3 < q->config->level_count;
+    return *q->memory_total < (urgent ? q->room.bytes : q->room.bytes / 2);
 }
 
 bool queue_keeps_in_memory(struct queue *q, const struct message *m)
 {
     struct lane *l = &q->lanes[m->slot];
-    if (!q->backing)
+    if (q->room.window == 0)
         return true;
     if (!lane_has_tail(l)) {
-        if (q->backing->admit(q, m->slot))
+        if (has_room(q, m->slot))
             return true;
         begin_tail(l);
     }
     /* After the wall clock was set back the tail counts as ready what is not: not this one, too. */
-    if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail_clock_ms)
+    if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail.clock_ms)
         return true;
     return lane_within_bound(l, m->ready_ms, message_seq(m));
 }
@@ -109,19 +160,20 @@ bool queue_keeps_in_memory(struct queue *q, const struct message *m)
 static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t ready_ms,
                             uint64_t seq, bool *exact)
 {
-    if (l->tail_ready == 0 || lane_within_bound(l, ready_ms, seq))
+    if (l->tail.ready == 0 || lane_within_bound(l, ready_ms, seq))
         return 0;
-    if (ready_ms > l->tail_clock_ms)
-        return l->tail_ready;
+    if (ready_ms > l->tail.clock_ms)
+        return l->tail.ready;
     *exact = false;
     double part = 0;
-    if (l->bound_ms == INT64_MIN) /* nothing is in memory before it */
+    if (l->tail.bound.ready_ms == INT64_MIN) /* nothing is in memory before it */
         part = 0;
-    else if (l->tail_clock_ms > l->bound_ms)
-        part = (double)(ready_ms - l->bound_ms) / (double)(l->tail_clock_ms - l->bound_ms);
+    else if (l->tail.clock_ms > l->tail.bound.ready_ms)
+        part = (double)(ready_ms - l->tail.bound.ready_ms) /
+               (double)(l->tail.clock_ms - l->tail.bound.ready_ms);
     else if (seq < *q->next_seq)
-        part = (double)(seq - l->bound_seq) / (double)(*q->next_seq - l->bound_seq);
-    return (uint64_t)((double)l->tail_ready * (part > 1 ? 1 : part));
+        part = (double)(seq - l->tail.bound.seq) / (double)(*q->next_seq - l->tail.bound.seq);
+    return (uint64_t)((double)l->tail.ready * (part > 1 ? 1 : part));
 }
 
 void queue_count_before(const struct queue *q, struct count_item *item)
@@ -145,7 +197,7 @@ void queue_heads(const struct queue *q, struct heads_item *item)
     item->count = 0;
     for (const struct order_node *n = order_first(&l->ready); n && item->count < most;
          n = order_next(&l->ready, n)) {
-        if (l->tail_ready > 0 && !lane_within_bound(l, n->key, n->tie))
+        if (l->tail.ready > 0 && !lane_within_bound(l, n->key, n->tie))
             break;
         item->places[item->count++] = (struct place){n->key, n->tie};
     }

@@ -12,7 +12,7 @@ bool queue_past_ttl(const struct message *m, struct instant now)
 
 bool lane_tail_claimable(const struct lane *l)
 {
-    return l->tail_ready > 0 || (l->tail_lags && l->tail_scheduled > 0);
+    return l->tail.ready > 0 || (l->tail.lags && l->tail.scheduled > 0);
 }
 
 bool lane_head_known(const struct lane *l)
@@ -21,39 +21,38 @@ bool lane_head_known(const struct lane *l)
     return !lane_tail_claimable(l) || (head && lane_within_bound(l, head->key, head->tie));
 }
 
-static struct message *lane_head(struct queue *q, uint8_t slot, struct instant now)
-{
-    struct lane *l = &q->lanes[slot];
-    for (;;) {
-        struct order_node *head = order_first(&l->ready);
-        uint64_t behind = l->tail_ready + l->tail_scheduled;
-        if (lane_head_known(l))
-            return head ? container_of(head, struct message, node) : NULL;
-        q->backing->refill(q, slot, now);
-        if (l->tail_ready + l->tail_scheduled ==
-            behind) /* the store could not: what is here has to do */
-            return NULL;
-    }
-}
-
 #define OUTLIVED_MAX 64 /* so many a claim may end itself, on its way to one that it can have */
 
-/* How many of the first `need` ready messages of a lane are known and can be had. */
-static uint32_t lane_known(const struct lane *l, uint32_t need, struct instant now, bool *outlived)
+/* The first ready messages of a lane, as far as a claim can have them. */
+struct lane_look {
+    uint32_t known;
+    bool outlived; /* very many before the next have outlived their time to live */
+    bool missing;  /* the next one, or its body, is elsewhere */
+};
+
+static struct lane_look look_at_lane(const struct lane *l, uint32_t need, struct instant now)
 {
-    uint32_t known = 0, past = 0;
-    for (const struct order_node *n = order_first(&l->ready); n && known < need;
-         n = order_next(&l->ready, n)) {
-        if (lane_tail_claimable(l) && !lane_within_bound(l, n->key, n->tie))
+    struct lane_look look = {0};
+    uint32_t past = 0;
+    bool claimable = lane_tail_claimable(l);
+    const struct order_node *n = order_first(&l->ready);
+    for (; n && look.known < need; n = order_next(&l->ready, n)) {
+        const struct message *m = container_of(n, struct message, node);
+        if (claimable && !lane_within_bound(l, n->key, n->tie))
             break;
-        if (!queue_past_ttl(container_of(n, struct message, node), now))
-            known++;
-        else if (++past > OUTLIVED_MAX) {
-            *outlived = true;
-            break;
+        if (queue_past_ttl(m, now)) {
+            look.outlived = ++past > OUTLIVED_MAX;
+            if (look.outlived)
+                return look;
+        } else if (!m->body) {
+            look.missing = true;
+            return look;
+        } else {
+            look.known++;
         }
     }
-    return known;
+    look.missing = look.known < need && claimable;
+    return look;
 }
 
 bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
@@ -62,18 +61,18 @@ bool queue_holds(const struct queue *q, const struct claim_question *ask, struct
     const struct order_node *expiring = order_first(&q->expiring);
     bool outlived = false;
     *missing = 0;
-    if (q->tail == 0 && (!expiring || expiring->key > now.wall_ms))
+    if (q->tail + q->bodiless == 0 && (!expiring || expiring->key > now.wall_ms))
         return true;
     uint32_t sure = 0;
     for (int rank = 0; rank <= ask->max_rank && sure < ask->want; rank++) {
         uint8_t slot = q->config->levels[rank].slot;
-        const struct lane *l = &q->lanes[slot];
-        uint32_t need = ask->want - sure, room = policy_lane_room(q->config, q->view, rank);
-        uint32_t known = lane_known(l, need, now, &outlived);
-        if (known < need && lane_tail_claimable(l))
+        uint32_t room = policy_lane_room(q->config, q->view, rank);
+        struct lane_look look = look_at_lane(&q->lanes[slot], ask->want - sure, now);
+        outlived = outlived || look.outlived;
+        if (look.missing)
             *missing |= 1U << slot;
         if (ask->in_order)
-            sure += known < room ? known : room;
+            sure += look.known < room ? look.known : room;
     }
     return *missing == 0 && !outlived;
 }
@@ -97,12 +96,22 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
     __builtin_prefetch(&second->node.links[0]);
 }
 
-struct message *queue_head(struct queue *q, uint8_t slot, struct instant now)
+enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct message **m)
 {
-    struct message *m;
-    while ((m = lane_head(q, slot, now)) && queue_past_ttl(m, now))
-        queue_expire(q, m, now);
-    return m;
+    const struct lane *l = &q->lanes[slot];
+    *m = NULL;
+    while (lane_head_known(l)) {
+        struct order_node *head = order_first(&l->ready);
+        if (!head)
+            return HEAD_NONE;
+        struct message *first = container_of(head, struct message, node);
+        if (!queue_past_ttl(first, now)) {
+            *m = first;
+            return HEAD_HERE;
+        }
+        queue_expire(q, first, now);
+    }
+    return HEAD_ELSEWHERE;
 }
 
 static void count_claim(struct queue *q, const struct message *m, struct instant now)
@@ -126,7 +135,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
         m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_READY, m->slot);
 }
 
 /* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
@@ -141,7 +150,7 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;
     queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_LEASED, m->slot);
     return m->state;
 }
 
@@ -217,7 +226,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     m->delivery->lease_ms = lease_ms;
     m->delivery->lease_until_ms = now.mono_ms + lease_ms;
     queue_move(q, m, MESSAGE_LEASED);
-    queue_touch(q, m);
+    queue_touch(q, m, MESSAGE_LEASED, m->slot);
     item->state = MESSAGE_LEASED;
     item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;

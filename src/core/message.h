@@ -115,8 +115,8 @@ struct message {
     /* In memory only. */
     uint8_t state;   /* enum message_state */
     uint8_t kind;    /* enum payload_kind; persists too */
-    uint8_t cold;    /* its record lives in the readable part of the store */
-    uint8_t touched; /* differs from how it was born: has a state record of its own */
+    uint8_t touched; /* delivered, moved or escalated: not as it was born any more */
+    uint8_t home;    /* the engine's own, which the core does not look at; 0 at first */
 
     struct order_node node; /* tie: seq; key: ready_ms, or lease_until_ms while LEASED. Last. */
 };

@@ -17,8 +17,36 @@
 /* The one function that moves a message. NEW stands for "not in memory". */
 void queue_move(struct queue *q, struct message *m, enum message_state to);
 
-/* It is not as it was born any more, and the store is to know. */
-void queue_touch(struct queue *q, struct message *m);
+void queue_report_grow(struct queue *q);
+
+static inline struct queue_report *queue_report_next(struct queue *q) /* at the end of the list */
+{
+    if (q->report_count == q->report_cap)
+        queue_report_grow(q);
+    return &q->report[q->report_count++];
+}
+
+/* Leaves a report for an engine that takes them. `from`, `slot`, `first`: see struct queue_report.
+ */
+static inline void queue_report(struct queue *q, struct message *m, enum report_kind kind,
+                                enum message_state from, uint8_t slot, bool first)
+{
+    if (q->reports)
+        *queue_report_next(q) = (struct queue_report){.message = m,
+                                                      .kind = (uint8_t)kind,
+                                                      .from = (uint8_t)from,
+                                                      .slot = slot,
+                                                      .first = first};
+}
+
+/* It is not as it was born any more; it was in this state and level before. */
+static inline void queue_touch(struct queue *q, struct message *m, enum message_state from,
+                               uint8_t slot)
+{
+    bool first = !m->touched;
+    m->touched = true;
+    queue_report(q, m, REPORT_CHANGED, from, slot, first);
+}
 
 /* Adds `by` (1 or -1) to whatever counts messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);

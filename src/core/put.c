@@ -58,17 +58,16 @@ void queue_settle_in(struct queue *q, struct message *m)
     if (m->touched || queue_keeps_in_memory(q, m)) {
         queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
         queue_enlist(q, m);
-        if (q->backing)
-            q->backing->stored(q, m, true);
+        queue_report(q, m, REPORT_STORED, MESSAGE_NEW, m->slot, false);
     } else {
-        if (!q->lanes[m->slot].tail_lags)
-            queue_tail_advance(q, m->slot, q->clock_ms);
+        queue_tail_advance(q, m->slot, q->clock_ms);
         queue_tail_add(q, m);
-        q->backing->stored(q, m, false);
+        queue_report(q, m, REPORT_JOINED, MESSAGE_NEW, m->slot, false);
     }
 }
 
-void queue_put(struct queue *q, struct put_item *item, struct instant now)
+void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
+               struct instant now)
 {
     struct draft *d = &item->draft;
     item->deduplicated = false;
@@ -79,7 +78,7 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
     }
     struct dedup_hit hit;
     const char *key = d->body + d->payload_len + d->metadata_len;
-    if (d->dedup_len > 0 && dedup_find(q, key, d->dedup_len, now, &hit)) {
+    if (d->dedup_len > 0 && dedup_find(q, key, d->dedup_len, elsewhere, now, &hit)) {
         q->view->totals.deduplicated++;
         item->status = STATUS_OK;
         item->deduplicated = true;
@@ -91,11 +90,8 @@ void queue_put(struct queue *q, struct put_item *item, struct instant now)
         item->status = never_fits(q, d) ? STATUS_PAYLOAD_TOO_LARGE : STATUS_QUEUE_FULL;
         return;
     }
-    /* Before anything is done for this message: counting what is due in the tail may commit a
-     * group. */
-    uint8_t slot = q->config->levels[rank].slot;
-    if (lane_has_tail(&q->lanes[slot]) && !q->lanes[slot].tail_lags)
-        queue_tail_advance(q, slot, queue_order_time(q, now));
+    if (lane_has_tail(&q->lanes[q->config->levels[rank].slot]))
+        queue_tail_advance(q, q->config->levels[rank].slot, queue_order_time(q, now));
     struct message *m = from_draft(q, d, rank, now);
     item->status = STATUS_OK;
     item->id = message_identity(m, q->id);

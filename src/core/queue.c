@@ -1,8 +1,10 @@
 #include "core/queue.h"
+#include "base/mem.h"
 #include "core/dedup.h"
 #include "core/moves.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
                 uint64_t *next_seq, void (*random)(void *out, size_t len))
@@ -13,12 +15,11 @@ void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struc
         .view = view,
         .next_seq = next_seq,
         .random = random,
-        .store_due_ms = INT64_MAX,
     };
     for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
         order_init(&q->lanes[i].ready);
         order_init(&q->lanes[i].scheduled);
-        q->lanes[i].tail_due_ms = INT64_MAX;
+        q->lanes[i].tail = (struct tail){.clock_ms = INT64_MIN, .next_ms = INT64_MAX};
     }
     order_init(&q->leased);
     order_init(&q->expiring);
@@ -53,6 +54,8 @@ void queue_fini(struct queue *q)
 {
     if (q->memory_total)
         *q->memory_total -= q->memory;
+    assert(q->report_count == 0);
+    free(q->report);
     dedup_clear(q);
     free_all(&q->messages);
     free_all(&q->dead);
@@ -174,15 +177,6 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
     [MESSAGE_DONE] = {[MESSAGE_NEW] = true},
 };
 
-static void count_cold(struct queue *q, const struct message *m, enum message_state state, int by)
-{
-    if (!m->cold || m->touched)
-        return;
-    struct lane *l = &q->lanes[m->slot];
-    l->cold_ready += state == MESSAGE_READY ? (uint64_t)(int64_t)by : 0;
-    l->cold_scheduled += state == MESSAGE_SCHEDULED ? (uint64_t)(int64_t)by : 0;
-}
-
 void queue_move(struct queue *q, struct message *m, enum message_state to)
 {
     enum message_state from = m->state;
@@ -191,10 +185,8 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
     if (place)
         order_remove(place, &m->node);
     queue_count(q, m, from, -1);
-    count_cold(q, m, from, -1);
     m->state = (uint8_t)to;
     queue_count(q, m, to, +1);
-    count_cold(q, m, to, +1);
     place = place_of(q, m, to);
     if (place) {
         m->node.key = place_key(m, to);
@@ -205,18 +197,20 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
         refresh_head(q, m->slot);
 }
 
-void queue_touch(struct queue *q, struct message *m)
+/* Reports */
+
+void queue_report_grow(struct queue *q)
 {
-    bool first = !m->touched;
-    m->touched = true;
-    if (q->backing)
-        q->backing->changed(q, m, first);
+    q->report_cap = q->report_cap ? q->report_cap * 2 : 16;
+    q->report = mem_realloc(q->report, q->report_cap * sizeof(*q->report));
 }
 
 static void account(struct queue *q, const struct message *m, int by)
 {
     uint64_t delta = (uint64_t)by * message_memory(m);
     q->memory += delta;
+    if (!m->body)
+        q->bodiless += (uint64_t)(int64_t)by;
     if (q->memory_total)
         *q->memory_total += delta;
 }
@@ -254,35 +248,23 @@ struct message *queue_find(struct queue *q, const struct message_id *id, struct 
     if (id->queue != q->id || id->seq >= *q->next_seq)
         return NULL;
     struct message *m = in_memory(q, id);
-    if (!m && q->backing) {
-        q->backing->recall(q, id);
-        m = in_memory(q, id);
-    }
     return m && queue_shows(q, m, now) ? m : NULL;
 }
 
-void queue_need_body(struct queue *q, struct message *m)
+/* For engines that keep some messages elsewhere */
+
+void queue_body_take(struct queue *q, struct message *m, char *body)
 {
-    if (m->body)
-        return;
-    assert(q->backing);
+    assert(!m->body);
     account(q, m, -1);
-    q->backing->body(q, m);
+    m->body = body;
     account(q, m, +1);
 }
 
-/* For stores */
-
-int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now)
-{
-    const struct lane *l = &q->lanes[m->slot];
-    return m->cold && l->tail_clock_ms > now.wall_ms ? l->tail_clock_ms : now.wall_ms;
-}
-
-void queue_restore(struct queue *q, struct message *m, struct instant now)
+void queue_restore(struct queue *q, struct message *m, int64_t clock_ms)
 {
     enum message_state to = m->state;
-    if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= queue_ready_time(q, m, now))
+    if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= clock_ms)
         to = MESSAGE_READY;
     m->state = MESSAGE_NEW;
     queue_move(q, m, to);
@@ -301,6 +283,15 @@ void queue_forget(struct queue *q, struct message *m)
     message_free(m);
 }
 
+static void check_map(const struct seqmap *messages, uint64_t *memory, uint64_t *bodiless)
+{
+    uint64_t seq = 0;
+    for (const struct message *m; (m = seqmap_next(messages, seq, &seq)); seq++) {
+        *memory += message_memory(m);
+        *bodiless += !m->body;
+    }
+}
+
 void queue_check(const struct queue *q)
 {
     uint64_t ready = 0, scheduled = 0;
@@ -309,8 +300,8 @@ void queue_check(const struct queue *q)
         const struct lane_view *v = &q->view->lanes[i];
         order_check(&l->ready);
         order_check(&l->scheduled);
-        assert(v->ready == l->ready.count + l->tail_ready);
-        assert(v->scheduled == l->scheduled.count + l->tail_scheduled);
+        assert(v->ready == l->ready.count + l->tail.ready);
+        assert(v->scheduled == l->scheduled.count + l->tail.scheduled);
         ready += v->ready;
         scheduled += v->scheduled;
     }
@@ -319,12 +310,11 @@ void queue_check(const struct queue *q)
     assert(q->view->leased == q->leased.count);
     order_check(&q->leased);
     order_check(&q->expiring);
-    uint64_t seq = 0, memory = 0;
-    for (const struct message *m; (m = seqmap_next(&q->messages, seq, &seq)); seq++)
-        memory += message_memory(m);
-    seq = 0;
-    for (const struct message *m; (m = seqmap_next(&q->dead, seq, &seq)); seq++)
-        memory += message_memory(m);
+    uint64_t memory = 0, bodiless = 0;
+    check_map(&q->messages, &memory, &bodiless);
+    check_map(&q->dead, &memory, &bodiless);
+    assert(bodiless == q->bodiless);
+    assert(q->report_count == 0);
     assert(memory == q->memory);
     const struct queue_totals *t = &q->view->totals;
     assert(t->enqueued == q->view->ready + q->view->scheduled + q->view->leased + q->view->dead +

@@ -6,10 +6,13 @@
  * end of it. So every timer is the head of some set, and letting time pass costs
  * nothing while no head is due.
  *
- * A queue can stand in front of a store. Then the store is told of every move
- * (struct queue_backing), and a lane may have a tail: messages that are only in
- * the store. In a lane everything up to `bound` is in memory; behind it there may
- * be gaps, so a head behind the bound is not a head until the lane was refilled. */
+ * The core calls nobody. An engine that writes down what happens sets `reports`:
+ * then every verb leaves a list of what it did (struct queue_report), which the
+ * engine takes right after it. An engine that has more messages than fit in memory
+ * keeps some of them elsewhere: the tail of a lane. Everything up to the tail's
+ * bound is in memory; behind it there may be gaps, so a head behind the bound is
+ * not a head. A question about what is not here has the answer "elsewhere" or "not
+ * found"; the engine brings it, and asks again. */
 #ifndef TRIAGE_CORE_QUEUE_H
 #define TRIAGE_CORE_QUEUE_H
 
@@ -130,51 +133,60 @@ struct dedup_hit {
     int64_t until_ms; /* INT64_MAX: as long as the message exists */
 };
 
-/* What a store does for a queue. Every call may change nothing but the store and what its own
- * comment says. A queue without backing passes NULL. */
-struct queue_backing {
-    /* Is there room in memory for one more in this lane? */
-    bool (*admit)(struct queue *q, uint8_t slot);
-    /* A new message. In memory: it is in its place. Else it joins the tail, and is the store's to
-     * free. */
-    void (*stored)(struct queue *q, struct message *m, bool in_memory);
-    /* Lease, attempts, place or level changed: its state record is to be written. `first`: until
-     * now it was as it was born. */
-    void (*changed)(struct queue *q, struct message *m, bool first);
-    /* It leaves for DONE, EXPIRED, CANCELLED or DEAD and is freed after this call. */
-    void (*ended)(struct queue *q, struct message *m, enum message_state to);
-    /* DEAD to pending again: the message is in memory, its record is to move back. */
-    void (*revived)(struct queue *q, struct message *m);
-    /* Brings the body of a message into memory. */
-    void (*body)(struct queue *q, struct message *m);
-    /* Brings a message that is only in the store into memory, through queue_restore(). */
-    void (*recall)(struct queue *q, const struct message_id *id);
-    /* A lane has ready messages in its tail and none before the bound: bring some. */
-    void (*refill)(struct queue *q, uint8_t slot, struct instant now);
-    /* How many of the tail have from_ms < ready_ms <= to_ms, and when the next one after is due.
-     * When there are very many, to_ms is lowered to how far it has come. */
-    uint64_t (*tail_due)(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms,
-                         int64_t *next_ms);
-    /* Dedup keys. The entry's key, id and times are set; find fills in all but the key. */
-    bool (*dedup_find)(struct queue *q, const char *key, size_t len, struct dedup_hit *hit);
-    void (*dedup_put)(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit);
-    void (*dedup_drop)(struct queue *q, const char *key, size_t len);
+/* A key, and the message that it stands for. */
+struct dedup_entry {
+    struct dedup_hit hit;
+    bool dropped; /* by a change the store has not seen committed */
+    uint32_t key_len;
+    char *key;
+    struct order_node node; /* in dedup_until; tie: the message's seq */
+};
+
+/* One thing that a verb did. */
+enum report_kind {
+    REPORT_STORED,  /* a new message is in its place in memory */
+    REPORT_JOINED,  /* a new message joined its lane's tail, and is the engine's to free */
+    REPORT_CAME,    /* time made it ready; it is as it was born */
+    REPORT_CHANGED, /* its lease, attempts, place or level are others */
+    REPORT_ENDED,   /* it left for the state that it has now, and is the engine's to free */
+    REPORT_REVIVED, /* a dead one is ready again */
+    REPORT_KEY,     /* a dedup key stands for a message */
+};
+
+struct queue_report {
+    union {
+        struct message *message;
+        const struct dedup_entry *key;
+    };
+    uint8_t kind; /* enum report_kind */
+    uint8_t from; /* CAME, CHANGED, ENDED: enum message_state before … */
+    uint8_t slot; /* … and its level */
+    bool first;   /* CHANGED: until now it was as it was born */
+};
+
+_Static_assert(sizeof(struct queue_report) <= 16, "four reports in a cache line");
+
+/* How much of a queue may be in memory. */
+struct queue_room {
+    uint32_t window; /* so many messages of a lane always may; 0: all of them */
+    uint64_t bytes;  /* beyond that, while the messages of all queues take less than this */
+};
+
+/* The tail of a lane: those of its messages that are elsewhere. The engine has them, and says with
+ * the functions at the end what the core has to know of them. */
+struct tail {
+    uint64_t ready, scheduled; /* how many there are */
+    int64_t clock_ms;          /* those with a ready time up to this count as ready */
+    int64_t next_ms;           /* none of the scheduled ones is ready before this */
+    int64_t wanted_ms;         /* it lags: the engine is to count up to this time */
+    bool lags;                 /* there are scheduled ones whose time has come */
+    struct place bound;        /* every message of the lane up to this place is in memory */
 };
 
 struct lane {
     struct order ready; /* by (ready_ms, seq), as is the next */
     struct order scheduled;
-    /* The tail: in the store only. */
-    uint64_t tail_ready;
-    uint64_t tail_scheduled;
-    int64_t tail_clock_ms; /* up to this time ready messages of the tail are counted as ready */
-    int64_t tail_due_ms;   /* when the next scheduled one of the tail will be ready */
-    bool tail_lags;        /* more of it is ready than was counted; only sweeps go on counting */
-    int64_t bound_ms;      /* with a tail: the last place up to which all is in memory */
-    uint64_t bound_seq;
-    /* In memory, recorded as cold and as yet untouched: after a restart these are tail again. */
-    uint64_t cold_ready;
-    uint64_t cold_scheduled;
+    struct tail tail;
 };
 
 struct queue {
@@ -195,12 +207,16 @@ struct queue {
     int64_t clock_ms; /* the latest wall time used for ordering */
 
     uint64_t tail;          /* messages in the tails of all lanes */
+    uint64_t bodiless;      /* messages in memory whose body is elsewhere */
     uint64_t memory;        /* bytes of messages in memory */
     uint64_t *memory_total; /* … of all queues together, or NULL */
-    int64_t store_due_ms;   /* the backing's own timer, wall; INT64_MAX for none */
+    struct queue_room room;
     void (*random)(void *out, size_t len);
-    const struct queue_backing *backing; /* or NULL */
-    void *store;                         /* the backing's */
+
+    /* What was done since queue_reported(), in order. */
+    bool reports; /* the engine takes them, and keeps what has ended itself */
+    uint32_t report_count, report_cap;
+    struct queue_report *report; /* owned */
 };
 
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
@@ -210,9 +226,15 @@ void queue_fini(struct queue *q);
  */
 bool queue_empty_some(struct queue *q, uint32_t max);
 
-/* Verbs. `now` is the time at which they happen. A refusal changes nothing. */
-void queue_put(struct queue *q, struct put_item *item, struct instant now);
-void queue_import(struct queue *q, struct import_item *item, struct instant now);
+/* Verbs. `now` is the time at which they happen. A refusal changes nothing. MESSAGE_NOT_FOUND means
+ * "not in memory" where the engine has messages elsewhere.
+ *
+ * `elsewhere` is what a key stands for that is not here (queue_key_here()); NULL: nothing. */
+void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
+               struct instant now);
+/* The same for the two keys of an import: the one it is known by, and its own. */
+void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,
+                  const struct dedup_hit *own_elsewhere, struct instant now);
 void queue_ack(struct queue *q, struct settle_item *item, struct instant now);
 void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
                 uint32_t reason_len, struct instant now);
@@ -228,15 +250,21 @@ struct claim_question {
     bool in_order;
 };
 
-/* Whether all that such a claim could take is in memory, and none that it would have to look past
- * has outlived its time to live. `missing`: the slots of lanes that are to be refilled first; none,
- * but false: a sweep is due. */
+/* Whether all that such a claim could take is in memory with its body, and none that it would have
+ * to look past has outlived its time to live. `missing`: the slots of lanes of which something is
+ * to be brought first; none, but false: a sweep is due. */
 bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
                  uint32_t *missing);
 
-/* The head of a lane; NULL when nothing there is ready. Brought into memory if need be; what has
- * outlived its time to live is out of the way then. */
-struct message *queue_head(struct queue *q, uint8_t slot, struct instant now);
+enum head {
+    HEAD_HERE,
+    HEAD_NONE,      /* nothing in the lane is ready */
+    HEAD_ELSEWHERE, /* what is ready stands in the lane's tail */
+};
+
+/* The head of a lane in *m, which is NULL unless it is here. What has outlived its time to live is
+ * out of the way then. */
+enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct message **m);
 /* Leases such a head, which counts an attempt. */
 void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now);
 
@@ -247,11 +275,10 @@ void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
 void queue_count_before(const struct queue *q, struct count_item *item);
 void queue_heads(const struct queue *q, struct heads_item *item);
 
-/* The message in memory or brought there, in any state; NULL when there is none. */
+/* The message in any state; NULL when it is not in memory. */
 struct message *queue_find(struct queue *q, const struct message_id *id, struct instant now);
 /* False when it is done, and not kept any more. */
 bool queue_shows(const struct queue *q, const struct message *m, struct instant now);
-void queue_need_body(struct queue *q, struct message *m);
 
 void queue_cancel_pending(struct queue *q, struct message *m, struct instant now);
 void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now);
@@ -263,44 +290,56 @@ uint32_t queue_sweep(struct queue *q, uint32_t max, struct instant now);
 /* When the next timer is due; INT64_MAX for none. */
 void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
 
-/* For stores. */
+/* For engines that write down what happens. */
+
+static inline void queue_reported(struct queue *q) /* they were taken */
+{
+    q->report_count = 0;
+}
+
+/* Whether the core knows by itself what a dedup key stands for. When not, only the engine does. */
+bool queue_key_here(const struct queue *q, const char *key, size_t len);
+/* A message has ended, and its body is here. True: its key ended with it, and is to be deleted;
+ * `elsewhere` as above. Called by the core itself for a queue without reports. */
+bool queue_key_release(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere);
+
+/* For engines that keep some messages elsewhere. */
+
+/* The body of a message in memory, which had none; taken. */
+void queue_body_take(struct queue *q, struct message *m, char *body);
 
 /* Puts a message back in its place as it was recorded: m->state, slot, ready_ms, delivery and so on
- * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its time has
- * come; if it was touched it is so with the next sweep, of which the store is told. The lane's tail
- * counts are the caller's to correct first. */
-void queue_restore(struct queue *q, struct message *m, struct instant now);
-/* Up to when a message counts as ready: now, or what its lane's tail has been counted by. */
-int64_t queue_ready_time(const struct queue *q, const struct message *m, struct instant now);
-void queue_forget(struct queue *q, struct message *m); /* out of memory; the store still has it */
+ * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its ready time
+ * is within clock_ms; if it was touched it is so with the next sweep, which reports it. One that
+ * comes from a tail is taken out of the tail's counts first. */
+void queue_restore(struct queue *q, struct message *m, int64_t clock_ms);
+void queue_forget(struct queue *q, struct message *m); /* out of memory; the engine still has it */
 void queue_detach(struct queue *q, struct message *m); /* the same, but m is the caller's now */
 
-/* Tails. A message is counted as ready when its ready time is within the lane's tail clock. */
+/* One more, or one less, in the tail of its lane. */
 void queue_tail_add(struct queue *q, const struct message *m);
 void queue_tail_take(struct queue *q, const struct message *m);
+/* All that a tail has, which had nothing. None of the scheduled ones is ready at its clock. */
+void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail);
+void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound);
+/* Nothing is left that was counted by its clock: the wall clock may be set back. */
+void queue_tail_forget_clock(struct queue *q, uint8_t slot);
+/* Lets the clock come to wall_ms. Where the tail has messages that are ready by then it stays, and
+ * the tail lags: the engine is to count them. */
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
+/* Of the scheduled ones, `due` are ready by to_ms, and the next one is at next_ms or later. */
+void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_ms,
+                        int64_t next_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
 static inline bool lane_has_tail(const struct lane *l)
 {
-    return l->tail_ready + l->tail_scheduled > 0;
-}
-static inline bool lane_has_cold(const struct lane *l) /* a tail, or what will be one */
-{
-    return lane_has_tail(l) || l->cold_ready + l->cold_scheduled > 0;
+    return l->tail.ready + l->tail.scheduled > 0;
 }
 bool lane_tail_claimable(const struct lane *l); /* something in the tail is ready, or may be */
-bool lane_head_known(const struct lane *l);     /* no refill is needed to claim from it */
+bool lane_head_known(const struct lane *l); /* its first ready message is here, or there is none */
 struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
 
-struct dedup_entry {
-    struct dedup_hit hit;
-    bool dropped; /* by a change the store has not seen committed */
-    uint32_t key_len;
-    char *key;
-    struct order_node node; /* in dedup_until; tie: the message's seq */
-};
-
-/* With a backing, memory holds only the keys whose change is not committed. This one is. */
+/* With reports, memory holds only the keys whose change is not committed. This one is. */
 void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq,
                            bool dropped);
 

@@ -37,9 +37,11 @@ static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct i
         struct message *m = container_of(n, struct message, node);
         queue_move(q, m, MESSAGE_READY);
         if (m->touched) /* its record would say otherwise, should the clock be set back */
-            queue_touch(q, m);
+            queue_touch(q, m, MESSAGE_SCHEDULED, slot);
+        else
+            queue_report(q, m, REPORT_CAME, MESSAGE_SCHEDULED, slot, false);
     }
-    if (l->tail_due_ms <= now.wall_ms)
+    if (l->tail.next_ms <= now.wall_ms)
         queue_tail_advance(q, slot, now.wall_ms);
     return moved;
 }
@@ -83,12 +85,12 @@ static int64_t history_left_ms(const struct queue *q)
 void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms)
 {
     *mono_ms = earlier(INT64_MAX, &q->leased, 0);
-    int64_t wall = earlier(q->store_due_ms, &q->expiring, 0);
+    int64_t wall = earlier(INT64_MAX, &q->expiring, 0);
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         const struct lane *l = &q->lanes[slot];
         wall = earlier(wall, &l->scheduled, 0);
-        if (l->tail_due_ms < wall)
-            wall = l->tail_due_ms;
+        if (l->tail.next_ms < wall && !l->tail.lags)
+            wall = l->tail.next_ms;
     }
     wall = earlier(wall, &q->history, history_left_ms(q));
     *wall_ms = dedup_due(q, wall);

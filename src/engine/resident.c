@@ -143,6 +143,10 @@ static void retime(struct resident_queue *rq)
     if (rq->deleted)
         return;
     queue_due(&rq->core, &wall, &mono);
+    const struct resident_store *store = rq->engine->store;
+    int64_t store_ms = store ? store->due_ms(rq) : INT64_MAX;
+    if (store_ms < wall)
+        wall = store_ms;
     due_set(&rq->engine->wall, rq->due_wall, wall);
     due_set(&rq->engine->mono, rq->due_mono, mono);
 }
@@ -234,21 +238,77 @@ typedef void verb_fn(struct resident_queue *rq, struct engine_op *op, struct ins
 static void show(struct resident_queue *rq, struct engine_op *op, struct message *m,
                  struct instant now)
 {
-    queue_need_body(&rq->core, m);
+    if (!m->body)
+        rq->engine->store->bring_body(rq, m);
     if (op->visit)
         op->visit(op, &rq->face, m, now);
+}
+
+/* A message that the core did not find; true: it is to be asked again. */
+static bool bring(struct resident_queue *rq, const struct message_id *id)
+{
+    const struct resident_store *store = rq->engine->store;
+    if (!store || id->queue != rq->face.id || id->seq >= rq->face.next_seq)
+        return false;
+    resident_report(rq);
+    return store->bring(rq, id);
+}
+
+static struct message *find(struct resident_queue *rq, const struct message_id *id,
+                            struct instant now)
+{
+    struct message *m = queue_find(&rq->core, id, now);
+    return m || !bring(rq, id) ? m : queue_find(&rq->core, id, now);
+}
+
+/* What the store knows of a key, or NULL. */
+static const struct dedup_hit *key_elsewhere(struct resident_queue *rq, const char *key, size_t len,
+                                             struct dedup_hit *hit)
+{
+    const struct resident_store *store = rq->engine->store;
+    bool asks = store && len > 0 && !queue_key_here(&rq->core, key, len);
+    return asks && store->find_key(rq, key, len, hit) ? hit : NULL;
+}
+
+static const struct dedup_hit *draft_key_elsewhere(struct resident_queue *rq, const struct draft *d,
+                                                   struct dedup_hit *hit)
+{
+    return key_elsewhere(rq, d->body + d->payload_len + d->metadata_len, d->dedup_len, hit);
+}
+
+static inline void put(struct resident_queue *rq, struct put_item *item, struct instant now)
+{
+    struct dedup_hit hit;
+    const struct draft *d = &item->draft;
+    queue_put(&rq->core, item, d->dedup_len > 0 ? draft_key_elsewhere(rq, d, &hit) : NULL, now);
+    resident_report(rq);
+}
+
+void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now)
+{
+    put(rq, item, now);
 }
 
 static void apply_put(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     for (uint32_t i = 0; i < op->put.count; i++)
-        queue_put(&rq->core, &op->put.items[i], now);
+        put(rq, &op->put.items[i], now);
+}
+
+static void import(struct resident_queue *rq, struct import_item *item, struct instant now)
+{
+    struct dedup_hit hit, own;
+    char key[IMPORT_KEY_BYTES];
+    import_key(item, key);
+    queue_import(&rq->core, item, key_elsewhere(rq, key, sizeof(key), &hit),
+                 draft_key_elsewhere(rq, &item->draft, &own), now);
+    resident_report(rq);
 }
 
 static void apply_import(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     for (uint32_t i = 0; i < op->import.count; i++)
-        queue_import(&rq->core, &op->import.items[i], now);
+        import(rq, &op->import.items[i], now);
 }
 
 /* A claim under way, and the heads that it has looked at. Taking one changes no other. */
@@ -261,13 +321,21 @@ struct claiming {
     struct message *heads[LEVEL_COUNT_MAX];
 };
 
+static bool bring_head(struct claiming *c, uint8_t slot)
+{
+    resident_report(c->rq);
+    return c->rq->engine->store->bring_head(c->rq, slot, c->now);
+}
+
 static struct message *head_of(struct claiming *c, uint8_t slot)
 {
-    if (!(c->known & 1U << slot)) {
-        c->heads[slot] = queue_head(&c->rq->core, slot, c->now);
-        c->known |= 1U << slot;
-    }
-    return c->heads[slot];
+    struct message **head = &c->heads[slot];
+    if (c->known & 1U << slot)
+        return *head;
+    c->known |= 1U << slot;
+    while (queue_head(&c->rq->core, slot, c->now, head) == HEAD_ELSEWHERE && bring_head(c, slot))
+        ;
+    return *head;
 }
 
 /* The message whose turn it is in a step, or NULL. */
@@ -347,31 +415,45 @@ static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct 
     }
 }
 
+static void settle(struct resident_queue *rq, const struct engine_op *op, struct settle_item *item,
+                   struct instant now)
+{
+    if (op->verb == ENGINE_ACK)
+        queue_ack(&rq->core, item, now);
+    else if (op->verb == ENGINE_NACK)
+        queue_nack(&rq->core, item, op->settle.delay_ms, op->settle.reason, op->settle.reason_len,
+                   now);
+    else if (op->verb == ENGINE_RELEASE)
+        queue_release(&rq->core, item, now);
+    else
+        queue_extend(&rq->core, item, op->settle.lease_ms, now);
+}
+
 static void apply_settle(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     for (uint32_t i = 0; i < op->settle.count; i++) {
         struct settle_item *item = &op->settle.items[i];
-        if (op->verb == ENGINE_ACK)
-            queue_ack(&rq->core, item, now);
-        else if (op->verb == ENGINE_NACK)
-            queue_nack(&rq->core, item, op->settle.delay_ms, op->settle.reason,
-                       op->settle.reason_len, now);
-        else if (op->verb == ENGINE_RELEASE)
-            queue_release(&rq->core, item, now);
-        else
-            queue_extend(&rq->core, item, op->settle.lease_ms, now);
+        settle(rq, op, item, now);
+        if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
+            settle(rq, op, item, now);
     }
 }
 
 static void apply_cancel(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->status = queue_cancel(&rq->core, &op->one.id, now);
+    if (op->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &op->one.id))
+        op->status = queue_cancel(&rq->core, &op->one.id, now);
 }
 
 static void apply_move(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
-    for (uint32_t i = 0; i < op->move.count; i++)
-        queue_escalate(&rq->core, &op->move.items[i], op->move.slot, &op->move.note, now);
+    for (uint32_t i = 0; i < op->move.count; i++) {
+        struct move_item *item = &op->move.items[i];
+        queue_escalate(&rq->core, item, op->move.slot, &op->move.note, now);
+        if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
+            queue_escalate(&rq->core, item, op->move.slot, &op->move.note, now);
+    }
 }
 
 static void apply_count(struct resident_queue *rq, struct engine_op *op, struct instant now)
@@ -390,7 +472,7 @@ static void apply_heads(struct resident_queue *rq, struct engine_op *op, struct 
 
 static void apply_get(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
-    struct message *m = queue_find(&rq->core, &op->one.id, now);
+    struct message *m = find(rq, &op->one.id, now);
     if (m)
         show(rq, op, m, now);
     else
@@ -426,10 +508,10 @@ static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct 
 static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
                      struct engine_op *op, struct instant now)
 {
+    const struct resident_store *store = rq->engine->store;
     uint64_t seq = from;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
-        /* A store lists these itself: whether they are in memory changes from page to page. */
-        if ((m->cold && !m->touched && message_pending(m)) || !queue_shows(&rq->core, m, now))
+        if ((store && store->lists(m)) || !queue_shows(&rq->core, m, now))
             continue;
         if (op->list.found == op->list.limit)
             return true;
@@ -492,7 +574,7 @@ static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, str
 {
     op->bulk.count = 0;
     for (uint32_t i = 0; i < op->bulk.id_count; i++) {
-        struct message *m = queue_find(&rq->core, &op->bulk.ids[i], now);
+        struct message *m = find(rq, &op->bulk.ids[i], now);
         if (m && m->state == MESSAGE_DEAD)
             revive_or_drop(rq, op, m, now);
     }
@@ -547,6 +629,18 @@ static struct resident_queue *first_due(struct resident *r, struct instant now)
     return container_of(n, struct due, node)->queue;
 }
 
+static uint32_t sweep_queue(struct resident_queue *rq, uint32_t max, struct instant now)
+{
+    const struct resident_store *store = rq->engine->store;
+    if (store)
+        store->before_sweep(rq, max, now);
+    uint32_t moved = queue_sweep(&rq->core, max, now);
+    resident_report(rq);
+    if (store)
+        store->after_sweep(rq, now);
+    return moved;
+}
+
 static void apply_sweep(struct resident *r, struct engine_op *op, struct instant now)
 {
     uint32_t left = op->sweep.max;
@@ -555,11 +649,7 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
     for (struct resident_queue *d = r->dirty; d; d = d->next_dirty)
         retime(d); /* they stay dirty: a store has still to write their records */
     while (left > 0 && (rq = first_due(r, now))) {
-        if (r->before_sweep)
-            r->before_sweep(rq, left, now);
-        uint32_t moved = queue_sweep(&rq->core, left, now);
-        if (r->after_sweep)
-            r->after_sweep(rq, now);
+        uint32_t moved = sweep_queue(rq, left, now);
         left -= moved > 0 ? moved : 1;
         retime(rq);
         resident_touch(rq);
@@ -581,5 +671,6 @@ void resident_apply(struct resident *r, struct engine_op *op, struct instant now
     }
     struct resident_queue *rq = resident_queue_of(op->queue);
     verbs[op->verb](rq, op, now);
+    resident_report(rq);
     resident_touch(rq);
 }

@@ -27,24 +27,44 @@ struct resident_queue {
     bool dirty; /* its timers, and for stores its record, are to be looked at */
     struct resident_queue *next_dirty;
     bool deleted;
+    void *store;                  /* the engine's own */
     struct recurring **schedules; /* owned, by name; face.schedules of them */
     struct recurring *firing;     /* its new timing is to be stored with the message to come */
 };
 
-struct resident {
-    struct engine base;      /* first */
-    struct map queues;       /* struct resident_queue by name */
-    struct order wall;       /* struct due by when a delay or time to live ends */
-    struct order mono;       /* … or a lease */
-    struct order recurring;  /* struct recurring, by when to show that it is due */
-    uint64_t next_recurring; /* numbers for ties */
-    struct resident_queue *dirty;
-    struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
-    /* Brings into memory what is due but only in a store; may be NULL. */
+/* What an engine that has more than this memory does for its queues. The core answers from memory
+ * alone; what it does not find there is brought, and it is asked again. */
+struct resident_store {
+    /* Writes down the core's reports, and calls queue_reported(). */
+    void (*report)(struct resident_queue *rq);
+    /* Each brings something into memory; false: it could not. The head of a lane with a tail: */
+    bool (*bring_head)(struct resident_queue *rq, uint8_t slot, struct instant now);
+    /* A message in any state: */
+    bool (*bring)(struct resident_queue *rq, const struct message_id *id);
+    /* The body of a message that is here. When it cannot be read there are zeros in its place, and
+     * the engine has failed. */
+    void (*bring_body)(struct resident_queue *rq, struct message *m);
+    /* What a dedup key stands for of which the core does not know; false: nothing. */
+    bool (*find_key)(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit);
+    bool (*lists)(const struct message *m);       /* it lists this one itself */
+    int64_t (*due_ms)(struct resident_queue *rq); /* its own timer, wall; INT64_MAX for none */
+    /* Around what time does to a queue. */
     void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
     void (*after_sweep)(struct resident_queue *rq, struct instant now);
-    /* A schedule was set or its timing has changed; s NULL: it is deleted. May be NULL. */
+    /* A schedule was set or its timing has changed; s NULL: it is deleted. */
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
+};
+
+struct resident {
+    struct engine base;                 /* first */
+    const struct resident_store *store; /* or NULL: this memory is all there is */
+    struct map queues;                  /* struct resident_queue by name */
+    struct order wall;                  /* struct due by when a delay or time to live ends */
+    struct order mono;                  /* … or a lease */
+    struct order recurring;             /* struct recurring, by when to show that it is due */
+    uint64_t next_recurring;            /* numbers for ties */
+    struct resident_queue *dirty;
+    struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
 };
 
 void resident_init(struct resident *r, const struct engine_ops *ops,
@@ -66,6 +86,16 @@ static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
 
 /* Runs op on its queue; everything but creating and deleting queues. */
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now);
+
+/* After verbs of the core: hands what they did to the store. Before anything else is asked of the
+ * store, which may close a group: the counters in it must be those of the records in it. */
+static inline void resident_report(struct resident_queue *rq)
+{
+    if (rq->core.report_count > 0)
+        rq->engine->store->report(rq);
+}
+
+void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now);
 
 /* resident_schedules.c */
 

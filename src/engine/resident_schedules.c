@@ -66,8 +66,8 @@ void resident_schedule_restore(struct resident_queue *rq, struct schedule *sched
 
 static void changed(struct resident_queue *rq, const char *name, const struct schedule *s)
 {
-    if (rq->engine->schedule_changed)
-        rq->engine->schedule_changed(rq, name, s);
+    if (rq->engine->store)
+        rq->engine->store->schedule_changed(rq, name, s);
 }
 
 void resident_schedule_set(struct resident_queue *rq, struct engine_op *op, struct instant now)
@@ -145,7 +145,7 @@ void resident_fire(struct resident_queue *rq, struct engine_op *op, struct insta
     s->schedule.timing = schedule_after(&before, &step);
     rq->firing = s;
     if (step.puts) {
-        queue_put(&rq->core, op->fire.item, now);
+        resident_put(rq, op->fire.item, now);
         op->status = op->fire.item->status;
     }
     if (op->status) {

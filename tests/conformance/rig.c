@@ -196,6 +196,8 @@ static void hold_all(struct rig *r)
     size_t at = 0;
     for (struct engine_queue *q; (q = engine_queue_each(r->engine, &at));)
         hold(r, q);
+    while (r->engine->reading > 0 && !r->engine->failed)
+        merge(r); /* counts of a tail, and reads ahead of claims */
 }
 
 void rig_run(struct rig *r, struct engine_op *ops[], uint32_t count)

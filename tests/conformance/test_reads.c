@@ -181,6 +181,64 @@ static void a_tail_that_expires_is_not_read_by_the_loop(void **state)
     assert_int_equal(view(Q)->totals.expired, COUNT);
 }
 
+/* After a restart a message that was delivered is in memory without its body. */
+static void what_comes_back_after_a_restart_is_not_read_by_the_loop(void **state)
+{
+    (void)state;
+    make(EXPIRED_DROP, 0);
+    for (uint32_t left = 1000; left > 0; left -= 100)
+        assert_int_equal(claim(Q, 100), 100);
+    restart();
+    sleep_ms(LEASE_SECONDS_MAX * 1000LL + 1000);
+    meter_start();
+    assert_int_equal(claim(Q, 100), 100);
+    uint64_t keys = compared();
+    if (asked())
+        assert_int_equal(keys, 0);
+    assert_string_equal(d.shown[0].payload, "m0");
+    assert_string_equal(d.shown[99].payload, "m99");
+}
+
+/* A thousand that are ready after one, two and three seconds each. */
+static void put_later(void)
+{
+    static struct put_item items[3000];
+    for (int i = 0; i < 3000; i++)
+        items[i].draft =
+            draft_of(Q, (struct spec){.payload = "later", .delay_ms = 1000 + i % 3 * 1000});
+    struct engine_op op = {.verb = ENGINE_PUT, .queue = queue(Q)};
+    op.put.items = items;
+    op.put.count = 3000;
+    rig_run_one(&d.rig, &op);
+}
+
+/* Delays in a tail: what they made ready is counted, by a put and by a sweep. */
+static void what_is_due_in_a_tail_is_not_counted_by_the_loop(void **state)
+{
+    (void)state;
+    struct queue_config c = rig_config(1);
+    make_queue(Q, &c);
+    d.checks = false;
+    put_many(Q, 100, 0);
+    put_later();
+    meter_start();
+    pass_unswept(1000);
+    put(Q, "behind", 0);
+    uint64_t keys = compared();
+    if (asked())
+        assert_int_equal(keys, 0);
+    meter_start();
+    sleep_ms(1000);
+    keys = compared();
+    if (asked())
+        assert_int_equal(keys, 0);
+    assert_int_equal(view(Q)->ready, 2101);
+    assert_int_equal(view(Q)->scheduled, 1000);
+    sleep_ms(1000);
+    assert_int_equal(view(Q)->ready, 3101);
+    assert_int_equal(view(Q)->scheduled, 0);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -192,6 +250,8 @@ int main(void)
         TEST(a_letter_that_dies_before_the_last_place_is_found),
         TEST(a_drained_tail_is_not_read_by_the_loop),
         TEST(a_tail_that_expires_is_not_read_by_the_loop),
+        TEST(what_is_due_in_a_tail_is_not_counted_by_the_loop),
+        TEST(what_comes_back_after_a_restart_is_not_read_by_the_loop),
     };
     return driver_main_files(tests);
 }

@@ -83,7 +83,7 @@ static void assert_state(const struct message *m, enum message_state state)
     assert_int_equal(m->state, state);
     assert_int_equal(m->slot, 5);
     assert_int_equal(m->born_slot, 3);
-    assert_int_equal(m->cold, 1);
+    assert_int_equal(m->home, HOME_COLD);
     assert_int_equal(m->attempts, 2);
     assert_int_equal(m->ready_ms, 1750000001000);
     assert_int_equal(m->born_ms, 1750000000500);

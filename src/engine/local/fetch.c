@@ -37,10 +37,22 @@ static void init_lane(struct fetch *f, struct local_queue *lq, uint8_t slot)
     const struct queue *q = &lq->rq->core;
     const struct lane *lane = &q->lanes[slot];
     fetch_init(f, lq, READ_LANE);
-    f->job.from = tail_place_after(q, slot, lane->bound_ms, lane->bound_seq);
+    f->job.from = tail_place_after(q, slot, lane->tail.bound.ready_ms, lane->tail.bound.seq);
     f->job.max = 2 * lq->local->shared->window;
-    f->bound_ms = lane->bound_ms;
-    f->bound_seq = lane->bound_seq;
+    f->bound = lane->tail.bound;
+}
+
+#define DUE_WINDOWS 8 /* of keys to look at; all of one millisecond are one */
+
+static void init_due(struct fetch *f, struct local_queue *lq, uint8_t slot)
+{
+    const struct queue *q = &lq->rq->core;
+    const struct tail *tail = &q->lanes[slot].tail;
+    fetch_init(f, lq, READ_DUE);
+    f->job.from = tail_place_after(q, slot, tail->clock_ms, (1ULL << 48) - 2);
+    f->job.until_ms = tail->wanted_ms;
+    f->job.max = DUE_WINDOWS * lq->local->shared->window;
+    f->clock_ms = tail->clock_ms;
 }
 
 static void init_expired(struct fetch *f, struct local_queue *lq, uint32_t max, int64_t until_ms)
@@ -78,10 +90,56 @@ void fetch_send(struct local *l)
 
 void fetch_lane(struct local_queue *lq, uint8_t slot)
 {
-    if (fetch_find(lq, READ_LANE, slot) || lq->rq->core.lanes[slot].bound_ms == INT64_MAX)
+    if (fetch_find(lq, READ_LANE, slot) ||
+        lq->rq->core.lanes[slot].tail.bound.ready_ms == INT64_MAX)
         return;
     struct fetch *f = mem_alloc(sizeof(*f));
     init_lane(f, lq, slot);
+    fetch_ask(lq, f);
+}
+
+void fetch_due(struct local_queue *lq, uint8_t slot)
+{
+    if (fetch_find(lq, READ_DUE, slot))
+        return;
+    struct fetch *f = mem_alloc(sizeof(*f));
+    init_due(f, lq, slot);
+    fetch_ask(lq, f);
+}
+
+#define BODIES_MAX CLAIM_MAX
+#define BODIES_FAR (4 * BODIES_MAX) /* so many messages are looked at */
+
+/* Those of a lane's first ready messages whose body is not here. */
+static uint32_t list_bodiless(const struct queue *q, uint8_t slot,
+                              struct message_id ids[BODIES_MAX])
+{
+    const struct order *ready = &q->lanes[slot].ready;
+    const struct order_node *n = order_first(ready);
+    uint32_t count = 0;
+    for (uint32_t i = 0; n && i < BODIES_FAR && count < BODIES_MAX; i++) {
+        const struct message *m = container_of(n, struct message, node);
+        if (!m->body)
+            ids[count++] = local_id(q, m);
+        n = order_next(ready, n);
+    }
+    return count;
+}
+
+void fetch_bodies(struct local_queue *lq, uint8_t slot)
+{
+    struct message_id ids[BODIES_MAX];
+    if (lq->rq->core.bodiless == 0 || fetch_find(lq, READ_BODIES, slot))
+        return;
+    uint32_t count = list_bodiless(&lq->rq->core, slot, ids);
+    if (count == 0)
+        return;
+    struct fetch *f = mem_alloc(sizeof(*f));
+    fetch_init(f, lq, READ_BODIES);
+    f->job.group = 0; /* it was delivered before the start: its record is older than any group */
+    f->job.from.slot = slot;
+    f->job.ids = mem_dup(ids, count * sizeof(*ids));
+    f->job.max = count;
     fetch_ask(lq, f);
 }
 
@@ -101,13 +159,25 @@ static bool place_before(int64_t a_ms, uint64_t a_seq, int64_t b_ms, uint64_t b_
     return a_ms != b_ms ? a_ms < b_ms : a_seq < b_seq;
 }
 
-void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq)
+static void cut(struct fetch *f, int64_t ready_ms, uint64_t seq)
 {
-    struct fetch *f = fetch_find(lq, READ_LANE, slot);
     if (f && place_before(ready_ms, seq, f->cut_ms, f->cut_seq)) {
         f->cut_ms = ready_ms;
         f->cut_seq = seq;
     }
+}
+
+void fetch_cut(struct local_queue *lq, uint8_t slot)
+{
+    cut(fetch_find(lq, READ_LANE, slot), INT64_MIN, 0);
+}
+
+void fetch_put(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq)
+{
+    struct fetch *due = fetch_find(lq, READ_DUE, slot);
+    cut(fetch_find(lq, READ_LANE, slot), ready_ms, seq);
+    if (due && ready_ms > due->clock_ms)
+        cut(due, ready_ms, seq);
 }
 
 void fetch_gone(struct local_queue *lq, uint64_t seq)
@@ -129,10 +199,9 @@ void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark)
 
 /* Merging */
 
-static bool still_there(struct fetch *f, const struct message *m)
+static bool still_there(struct fetch *f, uint64_t seq)
 {
-    return !tail_in_memory(&f->lq->rq->core, message_seq(m)) &&
-           !seqmap_get(&f->gone, message_seq(m));
+    return !tail_in_memory(&f->lq->rq->core, seq) && !seqmap_get(&f->gone, seq);
 }
 
 /* Takes in what is found up to `end`; the rest of it is freed with the job. */
@@ -142,7 +211,7 @@ static void take_in(struct fetch *f, uint32_t end, struct instant now)
     for (uint32_t i = 0; i < end; i++) {
         struct message *m = job->found[i];
         job->found[i] = NULL;
-        if (still_there(f, m))
+        if (still_there(f, message_seq(m)))
             tail_take_in(&f->lq->rq->core, m, now);
         else
             message_free(m);
@@ -162,48 +231,89 @@ static uint32_t before_cut(const struct fetch *f)
 
 static bool bound_moved(const struct fetch *f, const struct lane *lane)
 {
-    return lane->bound_ms != f->bound_ms || lane->bound_seq != f->bound_seq;
+    return lane->tail.bound.ready_ms != f->bound.ready_ms || lane->tail.bound.seq != f->bound.seq;
 }
 
-static void set_bound(struct lane *lane, int64_t ready_ms, uint64_t seq)
+static struct place place_of(const struct message *m)
 {
-    lane->bound_ms = ready_ms;
-    lane->bound_seq = seq;
+    return (struct place){m->ready_ms, message_seq(m)};
 }
 
 static void merge_lane(struct fetch *f, struct instant now)
 {
     const struct read_job *job = &f->job;
     struct queue *q = &f->lq->rq->core;
-    struct lane *lane = &q->lanes[job->from.slot];
+    uint8_t slot = job->from.slot;
+    const struct lane *lane = &q->lanes[slot];
     /* Another bound: messages went to the tail or came back from it in other ways. */
     if (!lane_has_tail(lane) || bound_moved(f, lane))
         return;
     bool cut = f->cut_ms != INT64_MAX;
     uint32_t end = before_cut(f);
     if (end > 0 && end < job->count)
-        set_bound(lane, job->found[end - 1]->ready_ms, message_seq(job->found[end - 1]));
+        queue_tail_bound(q, slot, place_of(job->found[end - 1]));
     else if (end == job->count && (job->more || (cut && end > 0)))
-        set_bound(lane, job->at.ready_ms, job->at.seq);
+        queue_tail_bound(q, slot, (struct place){job->at.ready_ms, job->at.seq});
     else if (!cut)
-        set_bound(lane, INT64_MAX, UINT64_MAX);
+        queue_tail_bound(q, slot, (struct place){INT64_MAX, UINT64_MAX});
     take_in(f, end, now);
-    tail_from_limbo(q, job->from.slot, now);
+    tail_from_limbo(q, slot, now);
     if (!cut && !job->more && lane_has_tail(lane))
         journal_damage(f->lq->local,
                        "a queue's counters name messages that the store does not have");
 }
 
+/* What was put meanwhile is not among the places: the count ends before it. */
+static void merge_due(struct fetch *f)
+{
+    struct read_job *job = &f->job;
+    struct queue *q = &f->lq->rq->core;
+    const struct tail *tail = &q->lanes[job->from.slot].tail;
+    if (!tail->lags || tail->clock_ms != f->clock_ms)
+        return; /* nothing is left to count, or others counted */
+    if (f->cut_ms <= job->until_ms)
+        job->until_ms = f->cut_ms - 1;
+    if (f->cut_ms < job->next_ms)
+        job->next_ms = f->cut_ms;
+    if (job->until_ms < f->clock_ms)
+        return;
+    uint64_t due = 0;
+    for (uint32_t i = 0; i < job->count && job->places[i].ready_ms <= job->until_ms; i++)
+        due += still_there(f, job->places[i].seq);
+    if (due > tail->scheduled) {
+        journal_damage(f->lq->local, "a queue's counters do not have all that the store has");
+        due = tail->scheduled;
+    }
+    queue_tail_counted(q, job->from.slot, due, job->until_ms, job->next_ms);
+    f->lq->changed = true;
+}
+
+static void merge_bodies(struct fetch *f)
+{
+    struct read_job *job = &f->job;
+    struct queue *q = &f->lq->rq->core;
+    for (uint32_t i = 0; i < job->count; i++) {
+        struct message *m = seqmap_get(&q->messages, job->ids[i].seq), *copy = job->found[i];
+        if (!m || m->body)
+            continue; /* it has ended, or somebody else needed it */
+        if (!copy || message_body_len(copy) != message_body_len(m)) {
+            journal_damage_of(q, job->ids[i].seq, "has a body that cannot be read");
+            continue;
+        }
+        queue_body_take(q, m, copy->body);
+        copy->body = NULL;
+    }
+}
+
 static void merge_expired(struct fetch *f, struct instant now)
 {
     const struct read_job *job = &f->job;
-    struct queue *q = &f->lq->rq->core;
     take_in(f, job->count, now);
     bool put = expiry_mark_compare(&f->low, &job->next_mark) < 0;
     f->lq->expiry_from = put ? f->low : job->next_mark;
     int64_t due_ms = job->more ? now.wall_ms : f->lq->expiry_from.expire_ms;
-    if (due_ms < q->store_due_ms)
-        q->store_due_ms = due_ms;
+    if (due_ms < f->lq->expiry_due_ms)
+        f->lq->expiry_due_ms = due_ms;
 }
 
 static void merge(struct fetch *f, struct instant now)
@@ -214,6 +324,10 @@ static void merge(struct fetch *f, struct instant now)
         journal_damage(l, f->job.damage);
     else if (f->job.kind == READ_LANE)
         merge_lane(f, now);
+    else if (f->job.kind == READ_DUE)
+        merge_due(f);
+    else if (f->job.kind == READ_BODIES)
+        merge_bodies(f);
     else
         merge_expired(f, now);
 }
@@ -293,18 +407,26 @@ static void fetch_now(struct fetch *f, struct instant now)
 }
 
 /* Until something came: all of a read may be in memory already. */
-void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
+bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now)
 {
     const struct lane *lane = &lq->rq->core.lanes[slot];
-    uint64_t behind = lane->tail_ready + lane->tail_scheduled;
+    uint64_t behind = lane->tail.ready + lane->tail.scheduled;
     bool moved = true;
-    while (moved && lane->tail_ready + lane->tail_scheduled == behind &&
-           lane->bound_ms != INT64_MAX) {
+    while (moved && lane->tail.ready + lane->tail.scheduled == behind &&
+           lane->tail.bound.ready_ms != INT64_MAX) {
         struct fetch f;
         init_lane(&f, lq, slot);
         fetch_now(&f, now);
         moved = bound_moved(&f, lane);
     }
+    return lane->tail.ready + lane->tail.scheduled != behind;
+}
+
+void fetch_due_now(struct local_queue *lq, uint8_t slot)
+{
+    struct fetch f;
+    init_due(&f, lq, slot);
+    fetch_now(&f, lq->local->now);
 }
 
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now)

@@ -40,8 +40,10 @@ static void dismiss(struct queue *q, uint64_t seq)
                    lane_within_bound(lane, m->ready_ms, seq);
     if (belongs)
         return;
+    enum message_state from = m->state;
     queue_detach(q, m);
     queue_tail_add(q, m);
+    tail_count_cold(local_queue_of(q), m->slot, from, -1);
     journal_expiry_put(local_queue_of(q), m);
     message_free(m);
 }
@@ -90,7 +92,7 @@ static bool admit_ended(struct queue *q, const char *data, size_t len, uint64_t 
     }
     if (m->state == MESSAGE_DEAD)
         dead_count(q, m->slot, -1);
-    queue_restore(q, m, l->now);
+    queue_restore(q, m, l->now.wall_ms);
     return true;
 }
 
@@ -108,11 +110,15 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
     return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id, tag);
 }
 
-void guest_recall(struct queue *q, const struct message_id *id)
+bool guest_bring(struct resident_queue *rq, const struct message_id *id)
 {
+    struct queue *q = &rq->core;
     journal_await_cold(local_queue_of(q));
-    if (tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY))
+    bool came =
+        tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY);
+    if (came)
         welcome(local_queue_of(q), id->seq);
+    return came;
 }
 
 /* Of where the walk stands; at the end, one that none has yet. */

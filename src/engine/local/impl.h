@@ -3,7 +3,7 @@
  *   local.c    the engine: queues come and go; submit, flush, poll
  *   journal.c  what is written for each move of a message; the open group
  *   tail.c     messages that are only in the store, on their way there and back
- *   fetch.c    … read for claims and for what expires, merged into memory
+ *   fetch.c    … read for claims, delays and what expires, merged into memory
  *   guest.c    … and those that are brought in for one op
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
@@ -35,8 +35,12 @@
  *      way out. Where one behind the bound was deleted, it waits for that group first.
  *   3. Every other read of the store waits for what is under way, if that is cold and the queue's.
  *
- * A caller that asks before it claims (engine_holds) never waits for 2., nor for what expires: a
- * thread reads, and a sweep merges (fetch.c). */
+ * With a caller that asks before it claims (engine_holds) a thread reads what claims, delays and
+ * times to live need, and a sweep merges it (fetch.c). What is left to rule 3 are calls that name a
+ * message or ask for a page.
+ *
+ * The core reports what its verbs did; journal.c writes that down before anything else is asked of
+ * the store. So a group that is closed early has the records and the counters of one moment. */
 #ifndef TRIAGE_ENGINE_LOCAL_IMPL_H
 #define TRIAGE_ENGINE_LOCAL_IMPL_H
 
@@ -75,10 +79,10 @@ struct fetch {
     struct read_job job;    /* first */
     struct local_queue *lq; /* NULL: the queue is gone */
     struct fetch *next;     /* of the queue */
-    int64_t bound_ms;       /* LANE: the bound when it was asked for */
-    uint64_t bound_seq;
+    struct place bound;     /* LANE: the bound when it was asked for */
+    int64_t clock_ms;       /* DUE: the tail's clock */
     /* What was done since. */
-    int64_t cut_ms; /* LANE: the first place at which something was put; INT64_MAX: none */
+    int64_t cut_ms; /* LANE, DUE: the first place at which something was put; INT64_MAX: none */
     uint64_t cut_seq;
     struct expiry_mark low; /* EXPIRED: the same */
     struct seqmap gone;     /* deleted messages by seq */
@@ -93,13 +97,21 @@ struct dedup_pending {
     char *key;
 };
 
+/* Messages of a lane that are cold and as they were born, but in memory: after a restart they are
+ * of the tail again. */
+struct cold_count {
+    uint64_t ready, scheduled;
+};
+
 struct local_queue {
     struct local *local;
     struct resident_queue *rq;
     bool pending; /* in the list of queues with something under way */
     struct local_queue *next_pending;
-    bool changed;        /* its counters are to be written */
-    uint64_t cold_bytes; /* of all cold, untouched messages */
+    bool changed;                            /* its counters are to be written */
+    uint64_t cold_bytes;                     /* of all cold, untouched messages */
+    struct cold_count cold[LEVEL_COUNT_MAX]; /* by slot; their sum is the next */
+    uint64_t cold_here;
     struct peaks peaks;
     /* First in, first out; entries before `*_first` are gone. */
     struct limbo *limbo;
@@ -108,8 +120,10 @@ struct local_queue {
     uint32_t dedup_first, dedup_count, dedup_cap;
     uint64_t cold_group; /* the last group with cold records of it */
     struct fetch *fetches;
+    int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
-    uint64_t dead_from;             /* before it there is no dead letter in the store */
+    uint32_t counting;  /* without a reader: slots of lanes whose count of a tail stopped early */
+    uint64_t dead_from; /* before it there is no dead letter in the store */
     /* Sequence numbers of messages recalled for the present op. */
     uint64_t *guests;
     uint32_t guest_count, guest_cap;
@@ -144,8 +158,6 @@ struct local {
     struct read_job *fetched; /* back from it, to be merged by the next sweep */
 };
 
-extern const struct queue_backing local_backing;
-
 /* journal.c */
 struct group *journal_group(struct local *l); /* the open one, made when missing */
 struct store_batch *journal_batch(struct local *l);
@@ -153,6 +165,9 @@ void journal_recycle(struct local *l, struct group *g); /* it was reported */
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
 void journal_release(struct local *l, uint64_t group); /* it is committed */
+void journal_report(struct resident_queue *rq);        /* writes down what the core did */
+bool journal_find_key(struct resident_queue *rq, const char *key, size_t len,
+                      struct dedup_hit *hit);
 void journal_release_dedup(struct local_queue *lq, uint64_t group);
 void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);
@@ -173,15 +188,27 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
                                     const struct queue_config *config);
 
 /* tail.c */
-bool tail_admit(struct queue *q, uint8_t slot);
+void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by);
+static inline bool tail_has_cold(const struct local_queue *lq, uint8_t slot)
+{
+    return lane_has_tail(&lq->rq->core.lanes[slot]) ||
+           lq->cold[slot].ready + lq->cold[slot].scheduled > 0;
+}
+static inline bool tail_is_cold(const struct message *m) /* and as it was born */
+{
+    return m->home == HOME_COLD && !m->touched;
+}
+/* Up to when a cold message counts as ready: now, or what its lane's tail has been counted by. */
+int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now);
 void tail_limbo_add(struct local_queue *lq, struct message *m);
 void tail_limbo_release(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
-void tail_refill(struct queue *q, uint8_t slot, struct instant now);
+bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms);
-bool tail_bring(struct queue *q, const struct message_id *id); /* one of it; false: not there */
-void tail_body(struct queue *q, struct message *m);
+void tail_count_on(struct local_queue *lq);                      /* where a count stopped early */
+bool tail_bring(struct queue *q, const struct message_id *id);   /* one of it; false: not there */
+char *tail_read_body(struct queue *q, const struct message *m);
+void tail_bring_body(struct resident_queue *rq, struct message *m);
 /* m was decoded. False: it cannot be where it was found. That is damage, and m is freed. */
 bool tail_take_in(struct queue *q, struct message *m, struct instant now);
 bool tail_in_memory(struct queue *q, uint64_t seq);
@@ -199,21 +226,27 @@ void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now);
 
 /* fetch.c */
 void fetch_lane(struct local_queue *lq, uint8_t slot); /* unless it is under way */
+void fetch_due(struct local_queue *lq, uint8_t slot);  /* the same: counts what its tail lags by */
+/* The same; of the messages that a claim would take first. */
+void fetch_bodies(struct local_queue *lq, uint8_t slot);
 void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
 void fetch_send(struct local *l); /* what was asked for; the open group was handed over */
 void fetch_take(struct local *l); /* what came back */
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
-void fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
+bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
+void fetch_due_now(struct local_queue *lq, uint8_t slot);
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now);
+/* The bound of a lane goes back. */
+void fetch_cut(struct local_queue *lq, uint8_t slot);
 /* Something was put at this place of a tail; a message's record was deleted. */
-void fetch_cut(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
+void fetch_put(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
 void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark);
 void fetch_gone(struct local_queue *lq, uint64_t seq);
 void fetch_abandon(struct local_queue *lq); /* the queue goes */
 void fetch_free_jobs(struct read_job *list);
 
 /* guest.c */
-void guest_recall(struct queue *q, const struct message_id *id);
+bool guest_bring(struct resident_queue *rq, const struct message_id *id);
 void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
 void guests_dismiss(struct local_queue *lq); /* after the op */
 

@@ -167,7 +167,7 @@ static void on_message(struct inspector *in, const char *key, size_t key_len, co
     struct seen *q = queue_of(in, id.queue);
     struct message *state = seqmap_remove(&q->states, id.seq);
     m->state = m->ready_ms <= in->now.wall_ms ? MESSAGE_READY : MESSAGE_SCHEDULED;
-    if (state && state->cold == in->hot)
+    if (state && (state->home == HOME_COLD) == in->hot)
         add(&q->misplaced, id.seq);
     if (state)
         record_apply_state(m, state);

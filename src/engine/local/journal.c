@@ -9,7 +9,7 @@
 
 struct local_queue *local_queue_of(struct queue *q)
 {
-    return q->store;
+    return container_of(q, struct resident_queue, core)->store;
 }
 
 struct local *local_behind(struct queue *q)
@@ -103,8 +103,8 @@ void journal_expiry_put(struct local_queue *lq, const struct message *m)
         return;
     struct expiry_mark mark = {m->expiry->node.key, local_id(q, m)};
     fetch_expiry_put(lq, &mark);
-    if (mark.expire_ms < q->store_due_ms)
-        q->store_due_ms = mark.expire_ms;
+    if (mark.expire_ms < lq->expiry_due_ms)
+        lq->expiry_due_ms = mark.expire_ms;
 }
 
 void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
@@ -124,27 +124,28 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
         key_expiry(&k, &p->id, m->expiry->node.key);
         store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, NULL);
     }
-    fetch_cut(lq, m->slot, m->ready_ms, message_seq(m));
+    fetch_put(lq, m->slot, m->ready_ms, message_seq(m));
     journal_expiry_put(lq, m);
 }
 
 /* How a lane's cold messages divide at the time `clock_ms`, which no scheduled one of the tail is
  * before: those in memory stand around it in their sets. */
-static void count_cold_at(const struct lane *l, int64_t clock_ms, struct record_lane *out)
+static void count_cold_at(const struct lane *l, const struct cold_count *cold, int64_t clock_ms,
+                          struct record_lane *out)
 {
     uint64_t late = 0, early = 0;
     for (struct order_node *n = order_last(&l->ready); n && n->key > clock_ms;
          n = order_prev(&l->ready, n)) {
         const struct message *m = container_of(n, struct message, node);
-        late += m->cold && !m->touched;
+        late += tail_is_cold(m);
     }
     for (struct order_node *n = order_first(&l->scheduled); n && n->key <= clock_ms;
          n = order_next(&l->scheduled, n)) {
         const struct message *m = container_of(n, struct message, node);
-        early += m->cold && !m->touched;
+        early += tail_is_cold(m);
     }
-    out->cold_ready = l->tail_ready + l->cold_ready - late + early;
-    out->cold_scheduled = l->tail_scheduled + l->cold_scheduled + late - early;
+    out->cold_ready = l->tail.ready + cold->ready - late + early;
+    out->cold_scheduled = l->tail.scheduled + cold->scheduled + late - early;
 }
 
 static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
@@ -155,23 +156,24 @@ static void lower(struct record_lane *out, int64_t ms, uint64_t seq)
     }
 }
 
-static void describe_lane(struct queue *q, uint8_t slot, int64_t wall_ms, struct record_lane *out)
+static void describe_lane(struct local_queue *lq, uint8_t slot, int64_t wall_ms,
+                          struct record_lane *out)
 {
+    struct queue *q = &lq->rq->core;
     const struct lane *l = &q->lanes[slot];
-    out->dead = q->view->lanes[slot].dead;
-    if (!lane_has_cold(l))
+    if (!tail_has_cold(lq, slot))
         return;
     if (!lane_has_tail(l)) /* should the clock be set back, this is what counts */
         queue_tail_advance(q, slot, wall_ms);
-    int64_t clock = l->tail_due_ms > wall_ms ? wall_ms : l->tail_due_ms - 1;
-    if (clock < l->tail_clock_ms)
-        clock = l->tail_clock_ms;
-    count_cold_at(l, clock, out);
+    int64_t clock = l->tail.next_ms > wall_ms ? wall_ms : l->tail.next_ms - 1;
+    if (clock < l->tail.clock_ms)
+        clock = l->tail.clock_ms;
+    count_cold_at(l, &lq->cold[slot], clock, out);
     out->clock_ms = clock;
     out->low_ms = INT64_MAX;
     out->low_seq = UINT64_MAX;
     if (lane_has_tail(l))
-        lower(out, l->bound_ms, l->bound_seq);
+        lower(out, l->tail.bound.ready_ms, l->tail.bound.seq);
     const struct order_node *r = order_first(&l->ready), *s = order_first(&l->scheduled);
     if (r)
         lower(out, r->key, r->tie);
@@ -192,8 +194,12 @@ static void write_counters(struct resident_queue *rq, void *ctx)
         .totals = rq->face.view.totals,
         .peaks = lq->peaks,
     };
-    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        describe_lane(&rq->core, slot, l->now.wall_ms, &c.lanes[slot]);
+    bool cold = rq->core.tail + lq->cold_here > 0;
+    for (uint8_t slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        c.lanes[slot].dead = rq->face.view.lanes[slot].dead;
+        if (cold)
+            describe_lane(lq, slot, l->now.wall_ms, &c.lanes[slot]);
+    }
     struct key k;
     key_queue(&k, KEY_COUNTERS, rq->face.id);
     buf_clear(&l->scratch);
@@ -255,19 +261,12 @@ static void fired(struct resident_queue *rq)
     rq->firing = NULL;
 }
 
-static void stored(struct queue *q, struct message *m, bool in_memory)
+static void stored(struct local_queue *lq, const struct queue_report *report)
 {
-    struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
-    lq->changed = true;
+    struct queue *q = &lq->rq->core;
+    struct message *m = report->message;
     fired(lq->rq);
-    if (!in_memory) {
-        m->cold = true;
-        lq->cold_bytes += message_bytes(m);
-        journal_put_cold(l, q, m);
-        tail_limbo_add(lq, m);
-        return;
-    }
     struct message_id id = local_id(q, m);
     struct key k;
     key_message(&k, &id);
@@ -279,20 +278,50 @@ static void stored(struct queue *q, struct message *m, bool in_memory)
     tail_spill(q, m->slot);
 }
 
-static void changed(struct queue *q, struct message *m, bool first)
+static void joined(struct local_queue *lq, const struct queue_report *report)
 {
-    struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
-    lq->changed = true;
-    if (m->cold && first)
-        lq->cold_bytes -= message_bytes(m);
-    if (PLANTED(LOSE_LEASE) && m->state == MESSAGE_LEASED)
+    struct queue *q = &lq->rq->core;
+    struct message *m = report->message;
+    const struct lane *lane = &q->lanes[m->slot];
+    /* A tail begins, and with it a bound: behind it there may be records on their way out. */
+    if (lane->tail.ready + lane->tail.scheduled == 1 && l->cold_group > l->refill_group)
+        l->refill_group = l->cold_group;
+    fired(lq->rq);
+    m->home = HOME_COLD;
+    lq->cold_bytes += message_bytes(m);
+    journal_put_cold(l, q, m);
+    tail_limbo_add(lq, m);
+}
+
+static void came(struct local_queue *lq, const struct queue_report *report)
+{
+    if (!tail_is_cold(report->message))
         return;
+    tail_count_cold(lq, report->slot, MESSAGE_READY, +1);
+    tail_count_cold(lq, report->slot, MESSAGE_SCHEDULED, -1);
+}
+
+static void write_state(struct local_queue *lq, const struct message *m)
+{
+    struct local *l = lq->local;
     struct key k;
-    key_seq(&k, KEY_STATE, q->id, message_seq(m));
+    key_seq(&k, KEY_STATE, lq->rq->face.id, message_seq(m));
     buf_clear(&l->scratch);
     record_put_state(&l->scratch, m, l->shared->boot);
     store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
+}
+
+static void changed(struct local_queue *lq, const struct queue_report *report)
+{
+    struct message *m = report->message;
+    if (m->home == HOME_COLD && report->first) {
+        lq->cold_bytes -= message_bytes(m);
+        tail_count_cold(lq, report->slot, report->from, -1);
+    }
+    if (PLANTED(LOSE_LEASE) && m->state == MESSAGE_LEASED)
+        return;
+    write_state(lq, m);
 }
 
 void journal_delete_hot(struct local *l, struct queue *q, const struct message *m)
@@ -305,7 +334,7 @@ void journal_delete_hot(struct local *l, struct queue *q, const struct message *
 
 static void delete_home(struct local *l, struct queue *q, const struct message *m)
 {
-    if (!m->cold) {
+    if (m->home != HOME_COLD) {
         journal_delete_hot(l, q, m);
         return;
     }
@@ -326,64 +355,89 @@ static void delete_home(struct local *l, struct queue *q, const struct message *
     }
 }
 
-static void write_whole(struct local *l, struct queue *q, struct message *m, enum key_tag tag,
-                        enum message_state to, int64_t until_ms)
+/* A message that has ended, with its body, as it is now. */
+static void write_whole(struct local_queue *lq, const struct message *m, enum key_tag tag,
+                        int64_t until_ms)
 {
-    queue_need_body(q, m);
-    enum message_state from = m->state;
-    struct key k;
-    key_seq(&k, tag, q->id, message_seq(m));
-    m->state = (uint8_t)to;
-    buf_clear(&l->scratch);
-    record_put_whole(&l->scratch, m, l->shared->boot, until_ms);
-    m->state = (uint8_t)from;
-    store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
-    mark_cold(local_queue_of(q));
-}
-
-static void ended(struct queue *q, struct message *m, enum message_state to)
-{
-    struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
     struct key k;
-    lq->changed = true;
-    if (PLANTED(LOSE_ACK) && to == MESSAGE_DONE)
-        return;
-    if (m->state == MESSAGE_DEAD) { /* a dead letter is dropped: it is its own record */
-        key_seq(&k, KEY_DEAD, q->id, message_seq(m));
-        store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
-        mark_cold(local_queue_of(q));
-        return;
-    }
-    if (to == MESSAGE_DEAD) {
-        write_whole(l, q, m, KEY_DEAD, to, INT64_MAX);
-        if (message_seq(m) < lq->dead_from)
-            lq->dead_from = message_seq(m);
-    } else if (to == MESSAGE_DONE && q->config->history_ms > 0)
-        write_whole(l, q, m, KEY_HISTORY, to, m->delivery->died_ms + q->config->history_ms);
-    if (m->cold && !m->touched)
+    key_seq(&k, tag, lq->rq->face.id, message_seq(m));
+    buf_clear(&l->scratch);
+    record_put_whole(&l->scratch, m, l->shared->boot, until_ms);
+    store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
+    mark_cold(lq);
+}
+
+static void delete_dead(struct local_queue *lq, const struct message *m)
+{
+    struct key k;
+    key_seq(&k, KEY_DEAD, lq->rq->face.id, message_seq(m));
+    store_delete(lq->local->shared->store, journal_batch(lq->local), STORE_COLD, &k);
+    mark_cold(lq);
+}
+
+static void release_key(struct local_queue *lq, const struct message *m);
+
+/* The records of a message that was not dead before. */
+static void delete_all(struct local_queue *lq, const struct message *m, enum message_state from)
+{
+    struct local *l = lq->local;
+    struct key k;
+    if (tail_is_cold(m)) {
         lq->cold_bytes -= message_bytes(m);
-    delete_home(l, q, m);
+        tail_count_cold(lq, m->slot, from, -1);
+    }
+    delete_home(l, &lq->rq->core, m);
     if (m->touched) {
-        key_seq(&k, KEY_STATE, q->id, message_seq(m));
+        key_seq(&k, KEY_STATE, lq->rq->face.id, message_seq(m));
         store_delete(l->shared->store, journal_batch(l), STORE_HOT, &k);
     }
 }
 
-static void revived(struct queue *q, struct message *m)
+static void write_end(struct local_queue *lq, struct message *m, enum message_state from)
 {
-    struct local *l = local_queue_of(q)->local;
-    struct message_id id = local_id(q, m);
+    struct queue *q = &lq->rq->core;
+    bool kept = m->state == MESSAGE_DONE && q->config->history_ms > 0;
+    bool has_key = m->dedup_len > 0 && m->state != MESSAGE_DEAD;
+    if (!m->body && (has_key || kept || m->state == MESSAGE_DEAD))
+        m->body = tail_read_body(q, m);
+    if (has_key)
+        release_key(lq, m);
+    if (PLANTED(LOSE_ACK) && m->state == MESSAGE_DONE)
+        return;
+    if (from == MESSAGE_DEAD) { /* a dead letter is its own record */
+        delete_dead(lq, m);
+        return;
+    }
+    if (m->state == MESSAGE_DEAD) {
+        write_whole(lq, m, KEY_DEAD, INT64_MAX);
+        if (message_seq(m) < lq->dead_from)
+            lq->dead_from = message_seq(m);
+    } else if (kept) {
+        write_whole(lq, m, KEY_HISTORY, m->delivery->died_ms + q->config->history_ms);
+    }
+    delete_all(lq, m, from);
+}
+
+static void ended(struct local_queue *lq, const struct queue_report *report)
+{
+    write_end(lq, report->message, report->from);
+    message_free(report->message);
+}
+
+static void revived(struct local_queue *lq, const struct queue_report *report)
+{
+    struct local *l = lq->local;
+    struct message *m = report->message;
+    struct message_id id = local_id(&lq->rq->core, m);
     struct key k;
-    m->cold = true;
+    m->home = HOME_COLD;
     key_message(&k, &id);
     buf_clear(&l->scratch);
     record_put_message(&l->scratch, m);
     store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
-    key_seq(&k, KEY_DEAD, q->id, message_seq(m));
-    store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
-    mark_cold(local_queue_of(q));
-    changed(q, m, false);
+    delete_dead(lq, m);
+    write_state(lq, m);
 }
 
 /* Queues with something under way */
@@ -476,58 +530,65 @@ void journal_await_cold(struct local_queue *lq)
         journal_settle(lq->local, lq->cold_group);
 }
 
-static bool dedup_find_cold(struct queue *q, const char *key, size_t len, struct dedup_hit *hit)
+bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit)
 {
-    struct local *l = local_queue_of(q)->local;
+    struct local *l = local_behind(&rq->core);
     struct key k;
     bool damaged = false;
-    key_dedup(&k, q->id, key, len);
+    key_dedup(&k, rq->face.id, key, len);
     if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
         if (damaged)
             journal_damage(l, "a dedup key cannot be read");
         return false;
     }
-    bool known = record_get_dedup(l->scratch.data, l->scratch.len, q->id, hit);
+    bool known = record_get_dedup(l->scratch.data, l->scratch.len, rq->face.id, hit);
     if (!known)
         journal_damage(l, "a dedup key in the store does not decode");
     return known;
 }
 
-static void dedup_put_cold(struct queue *q, const char *key, size_t len,
-                           const struct dedup_hit *hit)
+static void keyed(struct local_queue *lq, const struct queue_report *report)
 {
-    struct local_queue *lq = local_queue_of(q);
+    const struct dedup_entry *e = report->key;
     struct local *l = lq->local;
     struct key k;
-    key_dedup(&k, q->id, key, len);
+    key_dedup(&k, lq->rq->face.id, e->key, e->key_len);
     buf_clear(&l->scratch);
-    record_put_dedup(&l->scratch, hit);
+    record_put_dedup(&l->scratch, &e->hit);
     store_put(l->shared->store, journal_batch(l), STORE_COLD, &k, &l->scratch);
-    dedup_await(lq, key, len, hit->id.seq, false);
+    dedup_await(lq, e->key, e->key_len, e->hit.id.seq, false);
 }
 
-static void dedup_drop_cold(struct queue *q, const char *key, size_t len)
+static void release_key(struct local_queue *lq, const struct message *m)
 {
-    struct local_queue *lq = local_queue_of(q);
+    struct queue *q = &lq->rq->core;
     struct local *l = lq->local;
-    struct dedup_entry *e = map_get(&q->dedup, key, len);
+    const char *key = message_dedup_key(m);
+    struct dedup_hit hit;
+    bool elsewhere =
+        !queue_key_here(q, key, m->dedup_len) && journal_find_key(lq->rq, key, m->dedup_len, &hit);
+    if (!queue_key_release(q, m, elsewhere ? &hit : NULL))
+        return;
     struct key k;
-    key_dedup(&k, q->id, key, len);
+    key_dedup(&k, q->id, key, m->dedup_len);
     store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
-    dedup_await(lq, key, len, e->hit.id.seq, true);
+    dedup_await(lq, key, m->dedup_len, message_seq(m), true);
 }
 
-const struct queue_backing local_backing = {
-    .admit = tail_admit,
-    .stored = stored,
-    .changed = changed,
-    .ended = ended,
-    .revived = revived,
-    .body = tail_body,
-    .recall = guest_recall,
-    .refill = tail_refill,
-    .tail_due = tail_due,
-    .dedup_find = dedup_find_cold,
-    .dedup_put = dedup_put_cold,
-    .dedup_drop = dedup_drop_cold,
+typedef void report_fn(struct local_queue *lq, const struct queue_report *report);
+
+static report_fn *const reports[] = {
+    [REPORT_STORED] = stored,   [REPORT_JOINED] = joined, [REPORT_CAME] = came,
+    [REPORT_CHANGED] = changed, [REPORT_ENDED] = ended,   [REPORT_REVIVED] = revived,
+    [REPORT_KEY] = keyed,
 };
+
+void journal_report(struct resident_queue *rq)
+{
+    struct queue *q = &rq->core;
+    struct local_queue *lq = local_queue_of(q);
+    lq->changed = true;
+    for (uint32_t i = 0; i < q->report_count; i++)
+        reports[q->report[i].kind](lq, &q->report[i]);
+    queue_reported(q);
+}

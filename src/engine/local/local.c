@@ -30,10 +30,12 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
     struct local_queue *lq = mem_zalloc(sizeof(*lq));
     lq->local = l;
     lq->rq = resident_queue_new(&l->r, name, id, config);
-    lq->rq->core.backing = &local_backing;
+    lq->rq->store = lq;
+    lq->rq->core.reports = true;
+    lq->rq->core.room = (struct queue_room){l->shared->window, l->shared->memory_limit};
+    lq->expiry_due_ms = INT64_MAX;
     lq->expiry_from =
         (struct expiry_mark){-TIME_MS_MAX - 1, {.queue = id, .ready_ms = -TIME_MS_MAX - 1}};
-    lq->rq->core.store = lq;
     store_keeps(l->shared->store, id, config->history_ms);
     return lq;
 }
@@ -185,10 +187,37 @@ static void after_sweep(struct resident_queue *rq, struct instant now)
 {
     struct local_queue *lq = local_queue_of(&rq->core);
     peaks_see(&lq->peaks, now.wall_ms, rq->face.next_seq);
-    lq->changed = lq->changed || rq->face.view.ready != lq->local->ready_before;
+    tail_count_on(lq);
     tail_top_up(rq, now);
+    lq->changed = lq->changed || rq->face.view.ready != lq->local->ready_before;
     lq->local->present = NULL;
 }
+
+/* What is as it was born is listed from the store: whether it is in memory changes from page to
+ * page. */
+static bool lists(const struct message *m)
+{
+    return tail_is_cold(m) && message_pending(m);
+}
+
+static int64_t due_ms(struct resident_queue *rq)
+{
+    const struct local_queue *lq = local_queue_of(&rq->core);
+    return lq->counting ? lq->local->now.wall_ms : lq->expiry_due_ms;
+}
+
+static const struct resident_store local_store = {
+    .report = journal_report,
+    .bring_head = tail_bring_head,
+    .bring = guest_bring,
+    .bring_body = tail_bring_body,
+    .find_key = journal_find_key,
+    .lists = lists,
+    .due_ms = due_ms,
+    .before_sweep = before_sweep,
+    .after_sweep = after_sweep,
+    .schedule_changed = journal_schedule,
+};
 
 static bool stores(const struct engine_op *op)
 {
@@ -332,8 +361,12 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
     uint32_t missing;
     if (queue_holds(&lq->rq->core, ask, now, &missing) || !l->shared->reader || e->failed)
         return true;
-    for (; missing; missing &= missing - 1)
-        fetch_lane(lq, (uint8_t)__builtin_ctz(missing));
+    for (; missing; missing &= missing - 1) {
+        uint8_t slot = (uint8_t)__builtin_ctz(missing);
+        fetch_bodies(lq, slot);
+        if (lane_tail_claimable(&lq->rq->core.lanes[slot]))
+            fetch_lane(lq, slot);
+    }
     return false;
 }
 
@@ -442,9 +475,7 @@ static enum status local_open(const struct engine_options *options, uint32_t sha
     for (uint32_t i = 0; i < shard_count; i++) {
         struct local *l = locals[i] = mem_zalloc(sizeof(*l));
         resident_init(&l->r, &local_ops, &local_kind);
-        l->r.before_sweep = before_sweep;
-        l->r.after_sweep = after_sweep;
-        l->r.schedule_changed = journal_schedule;
+        l->r.store = &local_store;
         l->shared = shared;
         l->shard = i;
         shards[i] = &l->r.base;

@@ -47,7 +47,7 @@ static size_t keep(struct read_job *job, const char *data, size_t len, const str
         job->damage = undecodable;
         return 0;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     job->found[job->count++] = m;
     return message_body_len(m);
 }
@@ -123,23 +123,91 @@ static void read_expired(struct store *store, struct read_job *job)
     buf_fini(&value);
 }
 
+static void keep_place(struct read_job *job, uint32_t *cap, const struct message_id *id)
+{
+    if (job->count == *cap) {
+        *cap = *cap ? *cap * 2 : 64;
+        job->places = mem_realloc(job->places, *cap * sizeof(*job->places));
+    }
+    job->places[job->count++] = (struct place){id->ready_ms, id->seq};
+}
+
+/* Keys alone. It stops after `max` of them, but not inside a millisecond: then until_ms is lowered
+ * to how far it has come. */
+static void read_due(struct store *store, struct read_job *job)
+{
+    struct key prefix, start;
+    key_lane(&prefix, job->from.queue, job->from.slot);
+    key_message(&start, &job->from);
+    struct store_iter *it = store_iter_open(store, STORE_COLD, &prefix, &start);
+    uint32_t cap = 0;
+    int64_t last_ms = job->from.ready_ms;
+    job->next_ms = INT64_MAX;
+    for (; store_iter_valid(it); store_iter_next(it)) {
+        struct message_id at;
+        size_t len;
+        const char *key = store_iter_key(it, &len);
+        if (!key_parse_message(key, len, &at)) {
+            job->damage = bad_key;
+            break;
+        }
+        bool enough = job->count >= job->max && at.ready_ms > last_ms;
+        if (enough || at.ready_ms > job->until_ms) {
+            job->next_ms = at.ready_ms;
+            if (at.ready_ms <= job->until_ms)
+                job->until_ms = at.ready_ms - 1;
+            break;
+        }
+        last_ms = at.ready_ms;
+        keep_place(job, &cap, &at);
+    }
+    end_iter(job, it);
+}
+
+static void read_bodies(struct store *store, struct read_job *job)
+{
+    struct buf value = {0};
+    size_t bytes = 0;
+    for (; job->count < job->max && bytes < READ_BYTES_MAX; job->count++) {
+        const struct message_id *id = &job->ids[job->count];
+        struct message *m = NULL;
+        struct key k;
+        bool damaged = false;
+        key_message(&k, id);
+        if (store_get(store, STORE_COLD, &k, &value, &damaged))
+            m = record_get_message(value.data, value.len, id);
+        job->found[job->count] = m;
+        bytes += m ? message_body_len(m) : 0;
+    }
+    buf_fini(&value);
+}
+
+typedef void read_fn(struct store *store, struct read_job *job);
+
+static read_fn *const reads[] = {
+    [READ_LANE] = read_lane,
+    [READ_DUE] = read_due,
+    [READ_BODIES] = read_bodies,
+    [READ_EXPIRED] = read_expired,
+};
+
 void read_run(struct store *store, struct read_job *job)
 {
-    job->found = mem_alloc(job->max * sizeof(struct message *));
+    job->found = job->kind == READ_DUE ? NULL : mem_alloc(job->max * sizeof(struct message *));
+    job->places = NULL;
     job->count = 0;
     job->more = false;
     job->damage = NULL;
-    if (job->kind == READ_LANE)
-        read_lane(store, job);
-    else
-        read_expired(store, job);
+    reads[job->kind](store, job);
 }
 
 void read_free(struct read_job *job)
 {
-    for (uint32_t i = 0; i < job->count; i++)
+    for (uint32_t i = 0; job->found && i < job->count; i++)
         message_free(job->found[i]);
     free(job->found);
+    free(job->places);
+    free(job->ids);
 }
 
 /* The thread */

@@ -18,6 +18,8 @@ int expiry_mark_compare(const struct expiry_mark *a, const struct expiry_mark *b
 
 enum read_kind {
     READ_LANE,    /* messages of a lane from `from` on */
+    READ_DUE,     /* places of those from `from` on that are ready by until_ms */
+    READ_BODIES,  /* the messages `ids`, for their bodies */
     READ_EXPIRED, /* those whose time to live ends by until_ms, from from_mark on */
 };
 
@@ -29,12 +31,16 @@ struct read_job {
     struct message_id from;
     struct expiry_mark from_mark;
     int64_t until_ms;
+    struct message_id *ids; /* BODIES: max of them; owned */
     uint32_t max;
     /* Out. */
-    struct message **found; /* max of them; the first `count` are there, the taker's */
+    struct message **found; /* max of them; the first `count` are there, the taker's. BODIES: each
+                             * by its id, NULL when it cannot be read */
+    struct place *places;   /* DUE: `count` of them */
     uint32_t count;
     bool more;                    /* it stopped before the end */
     struct message_id at;         /* LANE: the last place it saw */
+    int64_t next_ms;              /* DUE: no other is ready before this; INT64_MAX: there is none */
     struct expiry_mark next_mark; /* EXPIRED: where it stopped; with INT64_MAX at the end */
     const char *damage;           /* what is wrong with the store, or NULL */
 };

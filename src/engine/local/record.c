@@ -109,7 +109,7 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
     put_be(out, m->state, 1);
     put_be(out, m->slot, 1);
     put_be(out, m->born_slot, 1);
-    put_be(out, m->cold, 1);
+    put_be(out, m->home == HOME_COLD, 1);
     put_be(out, m->attempts, 2);
     put_be(out, (uint64_t)m->ready_ms, 8);
     put_be(out, (uint64_t)m->born_ms, 8);
@@ -129,7 +129,7 @@ static void get_state(struct decoder *r, struct message *m, const struct record_
     m->state = (uint8_t)get_be(r, 1);
     m->slot = (uint8_t)get_be(r, 1);
     m->born_slot = (uint8_t)get_be(r, 1);
-    m->cold = get_bool(r);
+    m->home = get_bool(r) ? HOME_COLD : HOME_HOT;
     m->attempts = (uint16_t)get_be(r, 2);
     m->ready_ms = (int64_t)get_be(r, 8);
     m->born_ms = (int64_t)get_be(r, 8);

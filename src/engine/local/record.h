@@ -92,6 +92,9 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
 void record_put_schedule(struct buf *out, const struct schedule *s);
 bool record_get_schedule(const char *data, size_t len, struct schedule *s);
 
+/* In which family the record of a message is: message.home. */
+enum home { HOME_HOT, HOME_COLD };
+
 struct record_lane {
     uint64_t cold_ready;
     uint64_t cold_scheduled;

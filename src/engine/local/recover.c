@@ -75,28 +75,29 @@ static bool load_queue(struct recovery *r, const char *key, size_t key_len, cons
     return true;
 }
 
+/* The place right before. */
+static struct place place_before(int64_t ready_ms, uint64_t seq)
+{
+    if (seq == 0 && ready_ms > INT64_MIN)
+        return (struct place){ready_ms - 1, UINT64_MAX};
+    return (struct place){ready_ms, seq > 0 ? seq - 1 : 0};
+}
+
 static void load_lane(struct queue *q, uint8_t slot, const struct record_lane *in)
 {
-    struct lane *lane = &q->lanes[slot];
-    struct lane_view *view = &q->view->lanes[slot];
-    lane->tail_ready = in->cold_ready;
-    lane->tail_scheduled = in->cold_scheduled;
-    q->tail += in->cold_ready + in->cold_scheduled;
-    lane->tail_clock_ms = in->clock_ms;
-    lane->bound_ms = in->low_ms; /* right before the lowest place */
-    lane->bound_seq = in->low_seq > 0 ? in->low_seq - 1 : 0;
-    if (in->low_seq == 0 && in->low_ms > INT64_MIN) {
-        lane->bound_ms--;
-        lane->bound_seq = UINT64_MAX;
-    }
-    view->ready += in->cold_ready;
-    view->scheduled += in->cold_scheduled;
-    view->dead += in->dead;
-    q->view->ready += in->cold_ready;
-    q->view->scheduled += in->cold_scheduled;
+    q->view->lanes[slot].dead += in->dead;
     q->view->dead += in->dead;
-    if (in->cold_scheduled > 0)
-        lane->tail_due_ms = in->clock_ms + 1; /* at the earliest: the first sweep finds out */
+    if (in->cold_ready + in->cold_scheduled == 0)
+        return;
+    /* When the next one is due the first sweep finds out. */
+    const struct tail tail = {
+        .ready = in->cold_ready,
+        .scheduled = in->cold_scheduled,
+        .clock_ms = in->clock_ms,
+        .next_ms = in->cold_scheduled > 0 ? in->clock_ms + 1 : INT64_MAX,
+        .bound = place_before(in->low_ms, in->low_seq),
+    };
+    queue_tail_load(q, slot, &tail);
 }
 
 /* A level that holds messages does not vanish. */
@@ -186,7 +187,7 @@ static bool load_message(struct recovery *r, const char *key, size_t key_len, co
     }
     if (!m->touched && peaks_passed(&q->lq->peaks, m->ready_ms, id.seq))
         m->state = MESSAGE_READY;
-    queue_restore(&q->lq->rq->core, m, r->now);
+    queue_restore(&q->lq->rq->core, m, r->now.wall_ms);
     return true;
 }
 
@@ -210,7 +211,7 @@ static bool load_cold_states(struct recovery *r, struct loading *q)
     uint64_t seq = 0;
     for (struct message *m; (m = seqmap_next(&q->states, seq, &seq)); seq++) {
         seqmap_remove(&q->states, seq);
-        if (!m->cold || !fits(q, m)) {
+        if (m->home != HOME_COLD || !fits(q, m)) {
             message_free(m);
             buf_printf(r->error,
                        "the store has the state of message %llu of queue %s, but not "
@@ -218,7 +219,7 @@ static bool load_cold_states(struct recovery *r, struct loading *q)
                        (unsigned long long)seq, q->lq->rq->face.name);
             return false;
         }
-        queue_restore(&q->lq->rq->core, m, r->now);
+        queue_restore(&q->lq->rq->core, m, r->now.wall_ms);
     }
     return true;
 }

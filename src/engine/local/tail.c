@@ -8,26 +8,21 @@ bool tail_in_memory(struct queue *q, uint64_t seq)
     return seqmap_get(&q->messages, seq) != NULL;
 }
 
-/* Residency: the urgent third of the levels may use all of the limit, the rest half of it. */
-static bool has_room(const struct local *l, const struct queue *q, uint8_t slot)
+/* What of a lane is cold */
+
+void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by)
 {
-    const struct lane *lane = &q->lanes[slot];
-    if (lane->ready.count + lane->scheduled.count < l->shared->window)
-        return true;
-    int rank = levels_rank_of_slot(q->config, slot);
-    bool urgent = rank * 3 < q->config->level_count;
-    uint64_t limit = urgent ? l->shared->memory_limit : l->shared->memory_limit / 2;
-    return l->r.base.counters.own[RESIDENT_BYTES] < limit;
+    struct cold_count *c = &lq->cold[slot];
+    *(state == MESSAGE_READY ? &c->ready : &c->scheduled) += (uint64_t)(int64_t)by;
+    lq->cold_here += (uint64_t)(int64_t)by;
+    if (!tail_has_cold(lq, slot))
+        queue_tail_forget_clock(&lq->rq->core, slot);
 }
 
-bool tail_admit(struct queue *q, uint8_t slot)
+int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now)
 {
-    struct local *l = local_behind(q);
-    bool room = has_room(l, q, slot);
-    /* A tail begins, and with it a bound: behind it there may be records on their way out. */
-    if (!room && l->cold_group > l->refill_group)
-        l->refill_group = l->cold_group;
-    return room;
+    int64_t clock_ms = q->lanes[slot].tail.clock_ms;
+    return clock_ms > now.wall_ms ? clock_ms : now.wall_ms;
 }
 
 /* Limbo */
@@ -59,7 +54,7 @@ void tail_limbo_release(struct local_queue *lq, uint64_t group)
 static const char *misplaced(struct queue *q, const struct message *m)
 {
     const struct lane *l = &q->lanes[m->slot];
-    uint64_t counted = m->ready_ms <= l->tail_clock_ms ? l->tail_ready : l->tail_scheduled;
+    uint64_t counted = m->ready_ms <= l->tail.clock_ms ? l->tail.ready : l->tail.scheduled;
     if (message_seq(m) >= *q->next_seq)
         return "is in the store, and has a number that was not given out yet";
     if (tail_in_memory(q, message_seq(m)))
@@ -77,7 +72,8 @@ bool tail_take_in(struct queue *q, struct message *m, struct instant now)
     }
     queue_tail_take(q, m);
     m->state = MESSAGE_SCHEDULED;
-    queue_restore(q, m, now);
+    queue_restore(q, m, tail_ready_ms(q, m->slot, now));
+    tail_count_cold(local_queue_of(q), m->slot, m->state, +1);
     return true;
 }
 
@@ -89,7 +85,7 @@ static struct message *decode_cold(struct queue *q, const char *data, size_t len
         journal_damage(local_behind(q), "a message record in the store does not decode");
         return NULL;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     return m;
 }
 
@@ -133,7 +129,7 @@ struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t 
 void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now)
 {
     struct local_queue *lq = local_queue_of(q);
-    struct lane *lane = &q->lanes[slot];
+    const struct lane *lane = &q->lanes[slot];
     for (uint32_t i = lq->limbo_first; i < lq->limbo_count; i++) {
         struct message *m = lq->limbo[i].message;
         if (!m || m->slot != slot || !lane_within_bound(lane, m->ready_ms, message_seq(m)))
@@ -146,10 +142,10 @@ void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now)
     }
 }
 
-void tail_refill(struct queue *q, uint8_t slot, struct instant now)
+bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now)
 {
-    if (!local_behind(q)->shared->reader)
-        fetch_lane_now(local_queue_of(q), slot, now);
+    struct local_queue *lq = local_queue_of(&rq->core);
+    return !lq->local->shared->reader && fetch_lane_now(lq, slot, now);
 }
 
 /* Read ahead of claims, while there is room for it. */
@@ -159,63 +155,47 @@ static bool runs_low(const struct local *l, const struct lane *lane)
            l->r.base.counters.own[RESIDENT_BYTES] < l->shared->memory_limit;
 }
 
-void tail_top_up(struct resident_queue *rq, struct instant now)
+static void count_now(struct local_queue *lq, uint8_t slot)
 {
-    struct queue *q = &rq->core;
-    struct local *l = local_behind(q);
-    for (uint8_t slot = 0; q->tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane *lane = &q->lanes[slot];
-        if (!l->shared->reader) {
-            if (!lane_head_known(lane))
-                fetch_lane_now(local_queue_of(q), slot, now);
-        } else if (lane_tail_claimable(lane) && (runs_low(l, lane) || !lane_head_known(lane))) {
-            fetch_lane(local_queue_of(q), slot);
-        }
-    }
+    fetch_due_now(lq, slot);
+    lq->counting &= ~(1U << slot);
+    if (lq->rq->core.lanes[slot].tail.lags)
+        lq->counting |= 1U << slot;
 }
 
-#define DUE_WINDOWS 8 /* of keys to look at; all of one millisecond are one */
-
-uint64_t tail_due(struct queue *q, uint8_t slot, int64_t from_ms, int64_t *to_ms, int64_t *next_ms)
+void tail_count_on(struct local_queue *lq)
 {
-    struct local *l = local_behind(q);
-    journal_await_cold(local_queue_of(q));
-    struct message_id from = tail_place_after(q, slot, from_ms, (1ULL << 48) - 2), at;
-    struct key prefix, start;
-    key_lane(&prefix, q->id, slot);
-    key_message(&start, &from);
-    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
-    uint64_t due = 0, seen = 0, seen_max = DUE_WINDOWS * l->shared->window;
-    int64_t last_ms = from_ms;
-    *next_ms = INT64_MAX;
-    for (; store_iter_valid(it); store_iter_next(it), seen++) {
-        size_t len;
-        const char *key = store_iter_key(it, &len);
-        if (!key_parse_message(key, len, &at)) {
-            journal_damage(l, "a key in the store does not decode");
-            continue;
-        }
-        if (seen >= seen_max && at.ready_ms > last_ms && at.ready_ms <= *to_ms) {
-            *to_ms = at.ready_ms - 1;
-            *next_ms = at.ready_ms;
-            break;
-        }
-        last_ms = at.ready_ms;
-        if (tail_in_memory(q, at.seq))
-            continue;
-        if (at.ready_ms > *to_ms) {
-            *next_ms = at.ready_ms;
-            break;
-        }
-        due++;
+    for (uint32_t slots = lq->counting; slots; slots &= slots - 1)
+        count_now(lq, (uint8_t)__builtin_ctz(slots));
+}
+
+static void top_up_now(struct local_queue *lq, uint8_t slot, struct instant now)
+{
+    const struct lane *lane = &lq->rq->core.lanes[slot];
+    if (lane->tail.lags && !(lq->counting & 1U << slot))
+        count_now(lq, slot);
+    if (!lane_head_known(lane))
+        fetch_lane_now(lq, slot, now);
+}
+
+static void ask_for_lane(struct local_queue *lq, uint8_t slot)
+{
+    const struct lane *lane = &lq->rq->core.lanes[slot];
+    if (lane->tail.lags)
+        fetch_due(lq, slot);
+    if (lane_tail_claimable(lane) && (runs_low(lq->local, lane) || !lane_head_known(lane)))
+        fetch_lane(lq, slot);
+}
+
+void tail_top_up(struct resident_queue *rq, struct instant now)
+{
+    struct local_queue *lq = local_queue_of(&rq->core);
+    for (uint8_t slot = 0; rq->core.tail > 0 && slot < LEVEL_COUNT_MAX; slot++) {
+        if (lq->local->shared->reader)
+            ask_for_lane(lq, slot);
+        else
+            top_up_now(lq, slot, now);
     }
-    tail_iter_end(l, it);
-    uint64_t counted = q->lanes[slot].tail_scheduled;
-    if (due > counted) {
-        journal_damage_of(q, at.seq, "is in the store, and its queue's counters do not have it");
-        due = counted;
-    }
-    return due;
 }
 
 bool tail_bring(struct queue *q, const struct message_id *id)
@@ -233,25 +213,32 @@ bool tail_bring(struct queue *q, const struct message_id *id)
     return m && tail_take_in(q, m, l->now);
 }
 
-void tail_body(struct queue *q, struct message *m)
+char *tail_read_body(struct queue *q, const struct message *m)
 {
     struct local *l = local_behind(q);
     struct message_id id = local_id(q, m);
     struct key k;
     bool damaged = false;
+    char *body = NULL;
     key_message(&k, &id);
     struct message *copy = NULL;
     if (store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged))
         copy = record_get_message(l->scratch.data, l->scratch.len, &id);
     if (copy && message_body_len(copy) == message_body_len(m)) {
-        m->body = copy->body;
+        body = copy->body;
         copy->body = NULL;
     } else {
         /* Whoever asked gets no answer: a failed engine confirms nothing. */
         journal_damage(l, "the body of a message cannot be read");
-        m->body = mem_zalloc(message_body_len(m));
+        body = mem_zalloc(message_body_len(m));
     }
     message_free(copy);
+    return body;
+}
+
+void tail_bring_body(struct resident_queue *rq, struct message *m)
+{
+    queue_body_take(&rq->core, m, tail_read_body(&rq->core, m));
 }
 
 /* From memory to the tail: when messages keep arriving before the bound, the last of the lane make
@@ -261,29 +248,34 @@ static void spill_last(struct queue *q, struct message *m)
 {
     struct local_queue *lq = local_queue_of(q);
     struct local *l = lq->local;
-    struct lane *lane = &q->lanes[m->slot];
-    bool had_tail = lane_has_tail(lane), was_cold = m->cold;
+    const struct lane *lane = &q->lanes[m->slot];
+    enum message_state from = m->state;
+    bool had_tail = lane_has_tail(lane), was_cold = m->home == HOME_COLD;
     if (!had_tail)
         queue_tail_advance(q, m->slot, l->now.wall_ms);
     if (!was_cold)
         journal_delete_hot(l, q, m);
     queue_detach(q, m);
     queue_tail_add(q, m);
+    if (was_cold)
+        tail_count_cold(lq, m->slot, from, -1);
     /* The bound goes back to before it; lower than need be is right too, and only means more
      * reading. */
     const struct message *last = lane_last_born(lane);
     if (!last || !had_tail || lane_within_bound(lane, last->ready_ms, message_seq(last))) {
-        lane->bound_ms = last ? last->ready_ms : INT64_MIN;
-        lane->bound_seq = last ? message_seq(last) : 0;
+        struct place bound = {INT64_MIN, 0};
+        if (last)
+            bound = (struct place){last->ready_ms, message_seq(last)};
+        queue_tail_bound(q, m->slot, bound);
     }
     l->refill_group = journal_group(l)->number;
-    fetch_cut(lq, m->slot, INT64_MIN, 0);
+    fetch_cut(lq, m->slot);
     if (was_cold) {
         journal_expiry_put(lq, m);
         message_free(m);
         return;
     }
-    m->cold = true;
+    m->home = HOME_COLD;
     lq->cold_bytes += message_bytes(m);
     journal_put_cold(l, q, m);
     tail_limbo_add(lq, m);
@@ -298,7 +290,8 @@ void tail_spill(struct queue *q, uint8_t slot)
         struct message *m = lane_last_born(lane);
         /* After the clock was set back the tail would count as ready what is scheduled, or the
          * other way round. */
-        int64_t clock_ms = lane_has_cold(lane) ? lane->tail_clock_ms : l->now.wall_ms;
+        int64_t clock_ms =
+            tail_has_cold(local_queue_of(q), slot) ? lane->tail.clock_ms : l->now.wall_ms;
         bool stays = m && (m->state == MESSAGE_READY) != (m->ready_ms <= clock_ms);
         if (l->r.base.counters.own[RESIDENT_BYTES] <= limit || !m || stays ||
             lane->ready.count + lane->scheduled.count <= 2 * l->shared->window)

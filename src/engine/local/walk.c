@@ -67,7 +67,7 @@ void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
             op->list.more = true;
         } else {
             m->state =
-                m->ready_ms <= queue_ready_time(q, m, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
+                m->ready_ms <= tail_ready_ms(q, m->slot, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
             if (op->visit)
                 op->visit(op, &lq->rq->face, m, now);
             op->list.found++;
@@ -99,6 +99,7 @@ static void purge_tail(struct local_queue *lq, struct engine_op *op, struct inst
         if (!tail_take_in(q, m, now))
             continue;
         queue_cancel_pending(q, m, now);
+        resident_report(lq->rq);
         op->bulk.count++;
     }
     op->bulk.more = store_iter_valid(it);
@@ -134,17 +135,16 @@ void walk_expiry_start(struct local_queue *lq)
     if (job.damage)
         journal_damage(lq->local, job.damage);
     lq->expiry_from = job.next_mark;
-    lq->rq->core.store_due_ms = job.next_mark.expire_ms;
+    lq->expiry_due_ms = job.next_mark.expire_ms;
     read_free(&job);
 }
 
 void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now)
 {
-    struct queue *q = &rq->core;
-    struct local_queue *lq = local_queue_of(q);
-    if (q->store_due_ms > now.wall_ms)
+    struct local_queue *lq = local_queue_of(&rq->core);
+    if (lq->expiry_due_ms > now.wall_ms)
         return;
-    q->store_due_ms = INT64_MAX; /* the answer says when to ask again */
+    lq->expiry_due_ms = INT64_MAX; /* the answer says when to ask again */
     if (lq->local->shared->reader)
         fetch_expired(lq, max, now);
     else
