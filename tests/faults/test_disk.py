@@ -3,6 +3,7 @@ kills in between; one that others fill to the last byte; and one that really fai
 in its cache what it could not write and says so only once."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -83,6 +84,16 @@ def test_fill_drain_kill_and_refill(start, disks, tmp_path, make_disk, megabytes
         disk.end()
 
 
+class Export(threading.Thread):
+    def __init__(self, server):
+        super().__init__()
+        self.client, self.status = server.client(), None
+        self.start()
+
+    def run(self):
+        self.status = self.client.get("/v1/queues/q/export", limit=5).status
+
+
 ACKED_ON_A_FULL_DISK = 1000  # at least, before calls wait
 
 
@@ -93,7 +104,7 @@ def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
     and those go on then."""
     for _ in range(short_or_long(1, 20)):
         disk = disks(tmpfs, 64)
-        server = start(data=disk.data)
+        server = start(data=disk.data, **({"memory_limit": "64K"} if full else {}))
         cycles = Cycles(server, disk, "disk filled by others")
         if full:
             cycles.fill()
@@ -105,8 +116,13 @@ def test_others_fill_the_disk_to_the_last_byte(start, disks, full):
         if drain.says("wait.* for room"):
             enough = cycles.acked >= ACKED_ON_A_FULL_DISK
             assert enough or not server.log.find("the log waits for room"), cycles.told("waits")
+            export = Export(server)  # which has to wait for the disk, and is the only one
+            assert server.client().get("/healthz").status == 200
+            assert server.running(), cycles.told("gone")
             disk.free()
             drain.end()
+            export.join()
+            assert export.status == 200
         else:
             drain.end()
             disk.free()

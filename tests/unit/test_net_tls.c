@@ -386,7 +386,7 @@ static void message_that_announces_much_is_refused_before_it_comes(void **state)
     for (int i = 0; i < 4; i++) {
         put_bytes(&pieces, PLAIN_HEAD "\x01", 5);
         turn(&pieces);
-        put_bytes(&pieces, MUCH + i, 1);
+        put_bytes(&pieces, &MUCH[i], 1);
         turn(&pieces);
     }
     expect_end(&pieces);

@@ -154,8 +154,9 @@ struct local {
     uint32_t cold_count, cold_cap;
     struct buf cold_values;
     struct buf scratch;
-    struct read_job *asked;   /* to be handed to the reader with the open group */
-    struct read_job *fetched; /* back from it, to be merged by the next sweep */
+    struct engine_op *aside, *aside_last; /* ops that would wait for a full disk, in order */
+    struct read_job *asked;               /* to be handed to the reader with the open group */
+    struct read_job *fetched;             /* back from it, to be merged by the next sweep */
 };
 
 /* journal.c */

@@ -265,20 +265,60 @@ static void refuse_storing(struct engine_op *op, enum status status)
         op->import.items[i].status = status;
 }
 
-static void submit(struct engine *e, struct engine_op *op, struct instant now)
+/* An op that walks the store waits for what is under way, and the whole loop with it. While that
+ * waits for room on a full disk, the op stands aside: nobody knows for how long. What was submitted
+ * after it may be done before it then. */
+static bool stands_aside(const struct local *l, const struct engine_op *op)
 {
-    struct local *l = local_of(e);
-    l->now = now;
-    if (e->failed)
+    bool walks = op->verb == ENGINE_GET || op->verb == ENGINE_LIST ||
+                 op->verb == ENGINE_DEAD_LIST || op->verb == ENGINE_PURGE ||
+                 op->verb == ENGINE_DEAD_REDRIVE || op->verb == ENGINE_DEAD_DROP;
+    return walks && local_queue_of(&resident_queue_of(op->queue)->core)->cold_group > l->finished &&
+           store_waits(l->shared->store);
+}
+
+static void put_aside(struct local *l, struct engine_op *op)
+{
+    op->next = NULL;
+    *(l->aside ? &l->aside_last->next : &l->aside) = op;
+    l->aside_last = op;
+}
+
+static void submit_now(struct local *l, struct engine_op *op, struct instant now)
+{
+    if (l->r.base.failed)
         op->status = STATUS_ENGINE_UNAVAILABLE;
     else if (stores(op) && take_space(l, op) != STATUS_OK)
         refuse_storing(op, STATUS_STORAGE_FULL);
     else
         apply(l, op, now);
     struct group *g = journal_group(l);
+    op->next = NULL;
     *g->last = op;
     g->last = &op->next;
     g->op_count++;
+}
+
+static void take_aside(struct local *l)
+{
+    while (l->aside) {
+        struct engine_op *op = l->aside;
+        l->aside = op->next;
+        submit_now(l, op, l->now);
+    }
+}
+
+static void submit(struct engine *e, struct engine_op *op, struct instant now)
+{
+    struct local *l = local_of(e);
+    l->now = now;
+    if (!e->failed && stands_aside(l, op)) {
+        put_aside(l, op);
+        return;
+    }
+    if (op->verb == ENGINE_QUEUE_DELETE) /* they may be about this queue */
+        take_aside(l);
+    submit_now(l, op, now);
 }
 
 /* The ops of the open group, which is left without them: for the planted bug in flush(). */
@@ -332,6 +372,10 @@ static uint32_t poll(struct engine *e)
         }
         journal_recycle(l, g);
         g = next_group;
+    }
+    if (l->aside && (e->failed || !store_waits(l->shared->store))) {
+        take_aside(l);
+        flush(e);
     }
     if (e->reading > 0)
         fetch_take(l);

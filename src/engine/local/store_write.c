@@ -185,6 +185,7 @@ static bool flush_is_retried(const struct store *s, const char *message, int *tu
 {
     if (!out_of_space(s, message))
         return false;
+    atomic_store(&s->space.waits, true);
     if (*turn == 0)
         log_warn("the disk is full; the tables wait for room", "dir=\"%s\" wait_ms=%d", s->dir,
                  RETRY_MAX_MS);
@@ -199,10 +200,12 @@ static char *write_part(struct store *s, rocksdb_writebatch_t *part)
     for (int turn = 0;;) {
         rocksdb_write(s->db, s->write, part, &message);
         if (!flush_is_retried(s, message, &turn))
-            return message;
+            break;
         rocksdb_free(message);
         message = NULL;
     }
+    atomic_store(&s->space.waits, false);
+    return message;
 }
 
 static enum status apply_part(struct store *s, int f, rocksdb_writebatch_t *part, uint64_t seq,
