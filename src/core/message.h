@@ -1,17 +1,21 @@
-/* A message and what it goes through. This is what everything else is about.
+/* clang-format off: it would tear the drawing.
+ * A message and what it goes through. This is what everything else is about.
  *
  *             delay passes                claim                       ack
  *  SCHEDULED --------------> READY --------------------> LEASED ---------------> DONE
  *                              ^                          |  |
  *                              |  nack, release, or lease |  |  attempts used up
- *                              |  expires, attempts left  |  +----------------> DEAD --redrive-->
- * READY
- *                              +--------------------------+
- *      time to live passes in SCHEDULED or READY: EXPIRED (or DEAD); cancel or purge there:
- * CANCELLED
+ *                              |  expires, attempts left  |  +----------------> DEAD --+
+ *                              +--------------------------+                            |
+ *                              ^                         redrive                       |
+ *                              +-------------------------------------------------------+
+ *
+ * EXPIRED: the time to live passes in SCHEDULED or READY (or DEAD, if the queue says so).
+ * CANCELLED: cancel or purge in SCHEDULED or READY.
  *
  * Each state is a place: a message stands in exactly one ordered set of its
  * queue, and queue_move() in queue.c is the only function that moves it. */
+/* clang-format on */
 #ifndef TRIAGE_CORE_MESSAGE_H
 #define TRIAGE_CORE_MESSAGE_H
 
