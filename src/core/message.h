@@ -1,5 +1,4 @@
-/* clang-format off: it would tear the drawing.
- * A message and what it goes through. This is what everything else is about.
+/* A message and what it goes through. This is what everything else is about.
  *
  *             delay passes                claim                       ack
  *  SCHEDULED --------------> READY --------------------> LEASED ---------------> DONE
@@ -15,7 +14,6 @@
  *
  * Each state is a place: a message stands in exactly one ordered set of its
  * queue, and queue_move() in queue.c is the only function that moves it. */
-/* clang-format on */
 #ifndef TRIAGE_CORE_MESSAGE_H
 #define TRIAGE_CORE_MESSAGE_H
 
