@@ -21,7 +21,7 @@
 
 struct auth_token;
 struct auth_version;
-struct body;
+struct large_body;
 struct call;
 
 #define CALLS_SPARE_MAX 1024
@@ -65,8 +65,8 @@ enum body_step {
 };
 typedef enum body_step body_reader(struct call *c);
 
-struct reading {
-    struct body *body;
+struct call_reading {
+    struct large_body *body;
     body_reader *read;
     call_finish *then;
     bool ended; /* nothing is left to read */
@@ -101,7 +101,7 @@ struct call {
         struct put_item put;
         struct settle_item settle;
         struct listing listing;
-        struct reading reading;
+        struct call_reading reading;
     };
     struct call *next; /* while spare */
 };

@@ -17,14 +17,14 @@ static int64_t get(struct zone_reader *r, size_t width)
 }
 
 /* What a head says of the block behind it. */
-struct head {
+struct zone_head {
     uint8_t version;
     uint32_t ut_count, std_count, leap_count, change_count, type_count, name_bytes;
 };
 
 #define HEAD_BYTES 44
 
-static bool head_read(struct zone_reader *r, struct head *h)
+static bool head_read(struct zone_reader *r, struct zone_head *h)
 {
     if (r->end - r->at < HEAD_BYTES || memcmp(r->at, "TZif", 4) != 0)
         return false;
@@ -38,7 +38,7 @@ static bool head_read(struct zone_reader *r, struct head *h)
 }
 
 /* Each count is compared before any is multiplied. */
-static bool head_fits(const struct head *h, size_t width, const struct zone_reader *r)
+static bool head_fits(const struct zone_head *h, size_t width, const struct zone_reader *r)
 {
     if (h->change_count > ZONE_CHANGES_MAX || h->type_count == 0 || h->type_count > 256 ||
         h->name_bytes > ZONE_BYTES_MAX || h->leap_count > ZONE_CHANGES_MAX || h->ut_count > 256 ||
@@ -55,7 +55,7 @@ static bool offset_fits(int64_t offset)
 }
 
 /* The block of `width` byte times. What follows the types is passed over. */
-static struct zone *block_read(struct zone_reader *r, const struct head *h, size_t width)
+static struct zone *block_read(struct zone_reader *r, const struct zone_head *h, size_t width)
 {
     const uint8_t *times = r->at, *types = times + h->change_count * width;
     const uint8_t *infos = types + h->change_count;
@@ -103,7 +103,7 @@ static bool footer_read(struct zone_reader *r, struct zone *z)
 struct zone *zone_parse(const void *data, size_t len)
 {
     struct zone_reader r = {data, (const uint8_t *)data + len};
-    struct head h;
+    struct zone_head h;
     if (len > ZONE_BYTES_MAX || !head_read(&r, &h) || !head_fits(&h, 4, &r) || h.leap_count > 0)
         return NULL;
     struct zone *z = block_read(&r, &h, 4);

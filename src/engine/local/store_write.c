@@ -181,7 +181,7 @@ static enum status flush_what_is_due(struct store *s, struct buf *error)
     return status;
 }
 
-static bool flush_is_retried(const struct store *s, const char *message, int *turn)
+static bool flush_is_retried(struct store *s, const char *message, int *turn)
 {
     if (!out_of_space(s, message))
         return false;

@@ -4,7 +4,7 @@
 
 -- The slot of the level that a schedule names; NULL: there is none of that name, or it goes by the
 -- queue's default. A number is a level's number, and else its name.
-CREATE FUNCTION triage.schedule_slot(p triage.schedule) RETURNS smallint
+CREATE OR REPLACE FUNCTION triage.schedule_slot(p triage.schedule) RETURNS smallint
 LANGUAGE sql STABLE AS $$
     SELECT l.slot FROM triage.level l
     WHERE l.queue = p.queue AND (p.priority_kind = 2 AND l.name = p.priority_name
@@ -73,14 +73,14 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The first level that is in use and does not go on in a new list of levels; NULL: all do.
-CREATE FUNCTION triage.levels_lost(p_queue int, p_levels jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION triage.levels_lost(p_queue int, p_levels jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT l.name FROM triage.levels_used(p_queue) l
     WHERE triage.heir_place(l, p_levels) IS NULL ORDER BY l.rank LIMIT 1
 $$;
 
 -- A schedule because of which a level without messages is in use; NULL: it holds messages.
-CREATE FUNCTION triage.schedule_of_level(p_queue int, p_level text) RETURNS text
+CREATE OR REPLACE FUNCTION triage.schedule_of_level(p_queue int, p_level text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT s.name FROM triage.schedule s JOIN triage.level l ON l.queue = s.queue
     WHERE s.queue = p_queue AND l.name = p_level AND triage.schedule_slot(s) = l.slot
@@ -137,7 +137,7 @@ BEGIN
 END $$;
 
 -- What engine_queue_change() would answer. Nothing is changed.
-CREATE FUNCTION triage.engine_queue_try(p_id int, p_version int, p_config jsonb,
+CREATE OR REPLACE FUNCTION triage.engine_queue_try(p_id int, p_version int, p_config jsonb,
     OUT id int, OUT created boolean, OUT status text, OUT level_name text, OUT config jsonb)
 LANGUAGE plpgsql
 SET search_path = triage, pg_temp AS $$
@@ -154,7 +154,7 @@ DROP FUNCTION IF EXISTS triage.levels_shown(jsonb);
 
 -- What levels are called: two lists that are called the same are of the same profile, whatever their
 -- weights.
-CREATE FUNCTION triage.levels_called(p_levels jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION triage.levels_called(p_levels jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_agg(jsonb_build_array(l->'name', coalesce(l->'number', 'null')) ORDER BY place)
     FROM jsonb_array_elements(p_levels) WITH ORDINALITY n (l, place)
@@ -163,7 +163,7 @@ $$;
 -- What another profile changes in a configuration, both as engine_config() has them: its levels, its
 -- policy and its default. Where the configuration has all these levels already, they come from this
 -- profile: then they keep their values, and the policy and the default stay too.
-CREATE FUNCTION triage.profile_taken(p_base jsonb, p_profile jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION triage.profile_taken(p_base jsonb, p_profile jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     taken jsonb := (SELECT jsonb_object_agg(key, value) FROM jsonb_each(p_profile)
