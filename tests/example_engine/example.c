@@ -81,14 +81,15 @@ static void *run(void *arg)
         s->todo = g->next;
         if (!s->todo)
             s->todo_last = &s->todo;
+        struct example *owner = g->owner;
         pthread_mutex_unlock(&s->lock);
         store(s);
         pthread_mutex_lock(&s->lock);
         g->next = NULL;
-        *g->owner->stored_last = g;
-        g->owner->stored_last = &g->next;
-        pthread_mutex_unlock(&s->lock); /* wake() may do as it likes: we hold nothing */
-        s->wake(s->wake_ctx, g->owner->shard);
+        *owner->stored_last = g;
+        owner->stored_last = &g->next;
+        pthread_mutex_unlock(&s->lock); /* from here on the group is the shard's */
+        s->wake(s->wake_ctx, owner->shard);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
