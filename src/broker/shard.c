@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_MAX    500
 #define TIMER_MS_MAX 1000 /* the wall clock may be set: look at it at least this often */
 
 /* Lists of requests */
@@ -152,7 +151,7 @@ void shard_submit(struct shard *s, struct engine_op *op)
     engine_submit(s->engine, op, s->now);
 }
 
-static void touched(struct shard *s, struct engine_queue *q)
+void shard_touched(struct shard *s, struct engine_queue *q)
 {
     if (q->user)
         manage_touched(q);
@@ -162,7 +161,7 @@ static void touched(struct shard *s, struct engine_queue *q)
 
 static void sweep_touched(struct engine_op *op, struct engine_queue *q)
 {
-    touched(op->user, q);
+    shard_touched(op->user, q);
 }
 
 static void sweep_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
@@ -248,108 +247,6 @@ int64_t shard_oldest_ready_ms(const struct dispatcher *d)
     return oldest_ms;
 }
 
-static void show(struct dispatcher *d, struct request *r)
-{
-    explain_show(d, r, (struct queue_facts){.exact = true});
-}
-
-static void show_one(struct dispatcher *d, struct request *r)
-{
-    show(d, r);
-    shard_finish(d->shard, r, STATUS_OK);
-}
-
-static void look_and_show(struct dispatcher *d, struct request *r)
-{
-    manage_look_first(d, r, show_one);
-}
-
-/* Every shard shows its queues, in portions, then hands the request to the next. Those that come
- * meanwhile are not shown, those that go meanwhile perhaps not. */
-
-#define SHOW_PORTION 200
-
-static void pass_along(struct shard *s, struct request *r)
-{
-    if (s->index + 1 == s->broker->shard_count) {
-        shard_finish(s, r, STATUS_OK);
-        return;
-    }
-    work_free(s, r);
-    s->counters.under_way--;
-    r->shard = &s->broker->shards[s->index + 1];
-    inbox_put(&r->shard->inbox, &r->mail);
-}
-
-static void show_portion(struct shard *s, struct request *r)
-{
-    struct work *w = r->work;
-    for (uint32_t i = 0; i < SHOW_PORTION && w->item_count > 0; i++) {
-        struct dispatcher *d = w->shown[--w->item_count];
-        if (d->state == DISPATCHER_OPEN)
-            show(d, r);
-        manage_release(d);
-    }
-    if (w->item_count > 0)
-        shard_set_timer(s, w, s->now.mono_ms + 1);
-    else
-        pass_along(s, r);
-}
-
-static void show_known(struct shard *s, struct request *r)
-{
-    struct work *w = work_new(s, r);
-    w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
-    size_t at = 0;
-    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
-        d->references++;
-        w->shown[w->item_count++] = d;
-    }
-    show_portion(s, r);
-}
-
-static void look_touched(struct engine_op *op, struct engine_queue *q)
-{
-    touched(((struct request *)op->user)->shard, q);
-}
-
-static void look_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
-                     struct instant now)
-{
-    schedules_due(((struct request *)op->user)->shard, q, schedule, now);
-}
-
-static void looked(struct engine_op *op)
-{
-    struct request *r = op->user;
-    enum status status = op->status;
-    if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
-        shard_submit(r->shard, op);
-        return;
-    }
-    work_free(r->shard, r); /* and the op, which is in it */
-    if (status)
-        shard_finish(r->shard, r, status);
-    else
-        show_known(r->shard, r);
-}
-
-/* What other processes made, filled and deleted counts too. */
-static void show_all(struct shard *s, struct request *r)
-{
-    if (!r->fresh || !engine_has(s->engine, ENGINE_SHARED)) {
-        show_known(s, r);
-        return;
-    }
-    struct work *w = work_new(s, r);
-    w->own = (struct engine_op){.verb = ENGINE_SWEEP, .done = looked, .user = r};
-    w->own.sweep.max = SWEEP_MAX;
-    w->own.sweep.look = true;
-    w->own.sweep.touched = look_touched;
-    w->own.sweep.due = look_due;
-    shard_submit(s, &w->own);
-}
-
 typedef void request_fn(struct dispatcher *d, struct request *r);
 
 static request_fn *const handlers[REQUEST_KIND_COUNT] = {
@@ -369,7 +266,7 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_DEAD_DROP] = manage_portions,
     [REQUEST_CONFIGURE] = manage_configure,
     [REQUEST_DELETE] = manage_delete,
-    [REQUEST_QUEUE] = look_and_show,
+    [REQUEST_QUEUE] = show_queue,
     [REQUEST_STATS] = explain_stats,
     [REQUEST_SCHEDULE_SET] = schedules_request,
     [REQUEST_SCHEDULE] = schedules_request,
@@ -431,7 +328,7 @@ static void take(struct shard *s, struct request *r)
     if (refused_early(s, r))
         return;
     if (r->kind == REQUEST_QUEUES) {
-        show_all(s, r);
+        show_queues(s, r);
         return;
     }
     if (r->kind == REQUEST_CLAIM_MANY) {
@@ -485,7 +382,7 @@ static void run_timers(struct shard *s)
         struct work *w = container_of(n, struct work, timer);
         shard_set_timer(s, w, INT64_MAX);
         if (w->request->kind == REQUEST_QUEUES)
-            show_portion(s, w->request);
+            show_go_on(w->request);
         else if (w->request->kind == REQUEST_PUT || w->request->kind == REQUEST_IMPORT)
             store_go_on(w->request);
         else if (w->request->kind != REQUEST_CLAIM)

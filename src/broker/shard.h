@@ -9,6 +9,7 @@
  *   move.c      messages get another level, one or many
  *   store.c     messages come in: large batches in portions
  *   import.c    messages from elsewhere: their levels have to be there
+ *   show.c      queues are shown, one or all of them
  *   explain.c   why a message waits; what is there of what age
  *   schedules.c messages of due times; what clients ask about schedules
  *   backup.c    a copy of the store, on a thread of its own
@@ -23,6 +24,7 @@
 
 struct shard;
 
+#define SWEEP_MAX  500         /* messages that time passes for in one sweep */
 #define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
 /* What a request needs while it is under way, allocated for the kinds that need it. */
@@ -186,6 +188,7 @@ void shard_look_at_clock(struct shard *s); /* unless it was done in this turn */
  * never asked to wait. */
 bool shard_is_late(const struct shard *s);
 void shard_submit(struct shard *s, struct engine_op *op);
+void shard_touched(struct shard *s, struct engine_queue *q); /* a sweep has changed it */
 void shard_finish(struct shard *s, struct request *r, enum status status);
 /* The same, with what the engine said. A queue that is gone may be there again, made by another
  * process: then the request begins anew. */
@@ -223,6 +226,11 @@ void absent_join(struct dispatcher *d); /* it is opening: who waits for its name
 void absent_timeout(struct request *r);
 void absent_hangup(struct request *r);
 void absent_end_all(struct shard *s);
+
+/* show.c */
+void show_queue(struct dispatcher *d, struct request *r);
+void show_queues(struct shard *s, struct request *r);
+void show_go_on(struct request *r); /* with the next portion */
 
 /* explain.c */
 void explain_position(struct dispatcher *d, struct request *r);

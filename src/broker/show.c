@@ -1,0 +1,106 @@
+/* Queues are shown to whoever asks: one, or all of them, over all shards and in portions. */
+#include "base/mem.h"
+#include "broker/shard.h"
+
+static void show(struct dispatcher *d, struct request *r)
+{
+    explain_show(d, r, (struct queue_facts){.exact = true});
+}
+
+static void show_one(struct dispatcher *d, struct request *r)
+{
+    show(d, r);
+    shard_finish(d->shard, r, STATUS_OK);
+}
+
+void show_queue(struct dispatcher *d, struct request *r)
+{
+    manage_look_first(d, r, show_one);
+}
+
+/* Every shard shows its queues, in portions, then hands the request to the next. Those that come
+ * meanwhile are not shown, those that go meanwhile perhaps not. */
+
+#define SHOW_PORTION 200
+
+static void pass_along(struct shard *s, struct request *r)
+{
+    if (s->index + 1 == s->broker->shard_count) {
+        shard_finish(s, r, STATUS_OK);
+        return;
+    }
+    work_free(s, r);
+    s->counters.under_way--;
+    r->shard = &s->broker->shards[s->index + 1];
+    inbox_put(&r->shard->inbox, &r->mail);
+}
+
+void show_go_on(struct request *r)
+{
+    struct shard *s = r->shard;
+    struct work *w = r->work;
+    for (uint32_t i = 0; i < SHOW_PORTION && w->item_count > 0; i++) {
+        struct dispatcher *d = w->shown[--w->item_count];
+        if (d->state == DISPATCHER_OPEN)
+            show(d, r);
+        manage_release(d);
+    }
+    if (w->item_count > 0)
+        shard_set_timer(s, w, s->now.mono_ms + 1);
+    else
+        pass_along(s, r);
+}
+
+static void show_known(struct shard *s, struct request *r)
+{
+    struct work *w = work_new(s, r);
+    w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
+    size_t at = 0;
+    for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        d->references++;
+        w->shown[w->item_count++] = d;
+    }
+    show_go_on(r);
+}
+
+static void look_touched(struct engine_op *op, struct engine_queue *q)
+{
+    shard_touched(((struct request *)op->user)->shard, q);
+}
+
+static void look_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
+                     struct instant now)
+{
+    schedules_due(((struct request *)op->user)->shard, q, schedule, now);
+}
+
+static void looked(struct engine_op *op)
+{
+    struct request *r = op->user;
+    enum status status = op->status;
+    if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
+        shard_submit(r->shard, op);
+        return;
+    }
+    work_free(r->shard, r); /* and the op, which is in it */
+    if (status)
+        shard_finish(r->shard, r, status);
+    else
+        show_known(r->shard, r);
+}
+
+/* What other processes made, filled and deleted counts too. */
+void show_queues(struct shard *s, struct request *r)
+{
+    if (!r->fresh || !engine_has(s->engine, ENGINE_SHARED)) {
+        show_known(s, r);
+        return;
+    }
+    struct work *w = work_new(s, r);
+    w->own = (struct engine_op){.verb = ENGINE_SWEEP, .done = looked, .user = r};
+    w->own.sweep.max = SWEEP_MAX;
+    w->own.sweep.look = true;
+    w->own.sweep.touched = look_touched;
+    w->own.sweep.due = look_due;
+    shard_submit(s, &w->own);
+}
