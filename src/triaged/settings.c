@@ -1,15 +1,12 @@
-#include "triaged/settings.h"
-#include "api/guard.h"
-#include "base/limits.h"
+#include "triaged/settings_impl.h"
+
 #include "base/suggest.h"
 #include "core/levels.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -17,13 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SOURCE_DEFAULTS, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_FLAGS };
-
-static void complain(struct settings *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* Says so, and goes on: there may be more. */
-static void complain(struct settings *s, const char *fmt, ...)
+void settings_complain(struct settings *s, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -245,10 +236,7 @@ const char *settings_endpoint_place(const struct settings *s, const struct setti
 }
 
 /* The place of an engine's setting among all that engines declare. */
-typedef void each_fn(struct settings *s, const struct engine_kind *kind,
-                     const struct engine_setting *setting, size_t at);
-
-static void each_engine_setting(struct settings *s, each_fn *each)
+void settings_each_engine(struct settings *s, settings_each_fn *each)
 {
     size_t at = 0;
     const struct engine_kind *kind;
@@ -300,7 +288,7 @@ static void make_table(void)
             setting.takes = buf_cstr(&engine_names);
         table_add(setting);
         if (is_engine)
-            each_engine_setting(NULL, table_add_engine);
+            settings_each_engine(NULL, table_add_engine);
     }
 }
 
@@ -313,10 +301,10 @@ static void name_value(struct settings *s, const struct engine_kind *kind,
 }
 
 /* A sentence that begins with the key of the setting. */
-static void complain_of(struct settings *s, const char *sentence)
+void settings_complain_of(struct settings *s, const char *sentence)
 {
     char where[SETTINGS_PLACE_MAX];
-    complain(s, "%s%s", settings_place(s, sentence, where), sentence);
+    settings_complain(s, "%s%s", settings_place(s, sentence, where), sentence);
 }
 
 /* The first item from another source drops those of the one before. */
@@ -346,13 +334,13 @@ static void complain_unknown(struct settings *s, const char *key)
         suggest_offer(&near, words[i]);
     place(s, key, s->now, where);
     if (!near.best) {
-        complain(s, "%sthere is no setting \"%s\"; see triaged --help", where, key);
+        settings_complain(s, "%sthere is no setting \"%s\"; see triaged --help", where, key);
         return;
     }
     if (flag)
         key_name(SOURCE_FLAGS, near.best, name);
-    complain(s, "%sthere is no setting \"%s\"; did you mean %s?", where, key,
-             flag ? name : near.best);
+    settings_complain(s, "%sthere is no setting \"%s\"; did you mean %s?", where, key,
+                      flag ? name : near.best);
 }
 
 static void set(struct settings *s, const char *key, const char *value)
@@ -368,7 +356,7 @@ static void set(struct settings *s, const char *key, const char *value)
     if (found->parse ? found->parse(value, field, found->size) : list_take(s, field, value))
         s->origins[found - settings_table] = s->now;
     else
-        complain(s, "%s%s takes %s, not \"%s\"", where, key, found->takes, value);
+        settings_complain(s, "%s%s takes %s, not \"%s\"", where, key, found->takes, value);
 }
 
 /* The file */
@@ -380,7 +368,7 @@ struct file {
 };
 
 #define complain_line(s, fmt, ...)                                                                 \
-    complain(s, "%s, line %u: " fmt, (s)->config, (s)->now.line, __VA_ARGS__)
+    settings_complain(s, "%s, line %u: " fmt, (s)->config, (s)->now.line, __VA_ARGS__)
 
 /* A setting, a section, a comment, or what goes on from the line before. */
 static bool line_fits(const char *line)
@@ -420,14 +408,14 @@ static void load_file(struct settings *s)
     struct file f = {.settings = s, .stream = fopen(s->config, "re"), .whole = true};
     unsigned before = s->mistakes;
     if (!f.stream) {
-        complain(s, "cannot read %s: %s", s->config, strerror(errno));
+        settings_complain(s, "cannot read %s: %s", s->config, strerror(errno));
         return;
     }
     int line = ini_parse_stream(read_line, &f, on_ini, &f);
     if (line != 0 && s->mistakes == before)
-        complain(s, "%s, line %d: this is no line of an INI file", s->config, line);
+        settings_complain(s, "%s, line %d: this is no line of an INI file", s->config, line);
     if (ferror(f.stream))
-        complain(s, "cannot read %s: %s", s->config, strerror(errno));
+        settings_complain(s, "cannot read %s: %s", s->config, strerror(errno));
     fclose(f.stream);
 }
 
@@ -491,7 +479,7 @@ static void help(void)
 static bool flag_key(struct settings *s, const char *flag, size_t len, char key[64])
 {
     if (strncmp(flag, "--", 2) != 0 || len < 3 || len - 2 >= 64) {
-        complain(s, "\"%s\" is not a flag; see triaged --help", flag);
+        settings_complain(s, "\"%s\" is not a flag; see triaged --help", flag);
         return false;
     }
     for (size_t k = 2; k < len; k++)
@@ -527,14 +515,14 @@ static void take_flag(struct settings *s, const char *flag, const char *value, b
     bool is_config = len == 8 && strncmp(flag, "--config", len) == 0;
     char key[64];
     if (is_config && first && value && !parse_text(value, s->config, sizeof(s->config)))
-        complain(s, "--config takes a path of less than %zu bytes", sizeof(s->config));
+        settings_complain(s, "--config takes a path of less than %zu bytes", sizeof(s->config));
     if (first || !flag_key(s, flag, len, key))
         return;
     const struct setting *found = find(key);
     if (!value && found && found->parse == parse_switch)
         value = "on";
     if (!value && (is_config || found))
-        complain(s, "%s needs a value; see triaged --help", flag);
+        settings_complain(s, "%s needs a value; see triaged --help", flag);
     else if (!is_config)
         set(s, key, value);
 }
@@ -556,190 +544,11 @@ static enum settings_outcome walk_flags(struct settings *s, int argc, char **arg
     return outcome;
 }
 
-/* What only makes sense as a whole. */
-
-static bool is_numeric(const char *address)
-{
-    char bare[128], parsed[sizeof(struct in6_addr)];
-    snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
-    return inet_pton(AF_INET, address, parsed) == 1 || inet_pton(AF_INET6, bare, parsed) == 1;
-}
-
-/* An address that is not one stays empty. */
-static void endpoint_parse(struct settings *s, const char *text, struct settings_endpoint *e)
-{
-    char where[SETTINGS_PLACE_MAX];
-    const char *colon = strrchr(text, ':');
-    char *end = NULL;
-    long port = colon ? strtol(colon + 1, &end, 10) : -1;
-    size_t len = colon ? (size_t)(colon - text) : 0;
-    const char *from = text;
-    if (len > 2 && from[0] == '[' && from[len - 1] == ']') {
-        from++;
-        len -= 2;
-    }
-    if (!colon || end == colon + 1 || *end || port < 0 || port > 65535 || len == 0 ||
-        len >= sizeof(e->address)) {
-        complain(s, "%s%s takes ADDR:PORT, as in 127.0.0.1:7420, not \"%s\"",
-                 settings_endpoint_place(s, e, where), e->key, text);
-        return;
-    }
-    snprintf(e->address, sizeof(e->address), "%.*s", (int)len, from);
-    e->port = (int)port;
-    if (strcmp(e->address, "localhost") == 0) /* not looked up, but this one is no secret */
-        snprintf(e->address, sizeof(e->address), "127.0.0.1");
-    if (is_numeric(e->address))
-        return;
-    complain(s, "%s%s takes an address in numbers, as in 127.0.0.1:7420, not \"%s\"",
-             settings_endpoint_place(s, e, where), e->key, text);
-    *e->address = '\0';
-}
-
-static bool is_loopback(const char *address)
-{
-    struct in6_addr v6;
-    if (inet_pton(AF_INET6, address, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6);
-    return strncmp(address, "127.", 4) == 0;
-}
-
-static void finish_endpoints(struct settings *s, const char *key, const struct settings_list *list)
-{
-    for (unsigned i = 0; i < list->count; i++) {
-        struct settings_endpoint *e = &s->endpoints[s->endpoint_count++];
-        e->key = key;
-        e->origin = list->origins[i];
-        e->tls = list == &s->listen_tls;
-        e->is_unix = list == &s->listen_unix;
-        if (e->is_unix)
-            snprintf(e->address, sizeof(e->address), "%s", list->items[i]);
-        else
-            endpoint_parse(s, list->items[i], e);
-        e->local = e->is_unix || is_loopback(e->address);
-    }
-}
-
-/* The default address is for servers that were told no other. */
-static void finish_listen(struct settings *s)
-{
-    bool told = s->listen_tls.count > 0 || s->listen_unix.count > 0 || getenv("LISTEN_FDS");
-    if (s->listen.source == SOURCE_DEFAULTS && told)
-        s->listen.count = 0;
-    finish_endpoints(s, "listen", &s->listen);
-    finish_endpoints(s, "listen_tls", &s->listen_tls);
-    finish_endpoints(s, "listen_unix", &s->listen_unix);
-}
-
-/* A port that the network can reach, and no lock on it, has to be somebody's decision. A
- * certificate that clients must have is a lock. */
-static void finish_lock(struct settings *s)
-{
-    for (unsigned i = 0; i < s->endpoint_count; i++) {
-        const struct settings_endpoint *e = &s->endpoints[i];
-        bool locked = *s->tokens_file || (e->tls && s->tls_client_required);
-        if (s->migrate || e->local || locked || s->insecure || !*e->address)
-            continue;
-        char where[SETTINGS_PLACE_MAX];
-        complain(
-            s,
-            "%son %s other machines could do everything. Set tokens_file, so that they "
-            "need a token, or insecure = on, if they may; or listen on 127.0.0.1. With listen_tls "
-            "tls_client_required = on is a lock too",
-            settings_endpoint_place(s, e, where), e->address);
-        return;
-    }
-}
-
-static void finish_durability(struct settings *s)
-{
-    char said[128];
-    if (durability_parse(s->durability_text, &s->durability, &s->sync_interval_ms))
-        return;
-    snprintf(said, sizeof(said),
-             "durability takes fsync, os or interval:MS (1 to 60000), not \"%s\"",
-             s->durability_text);
-    complain_of(s, said);
-}
-
-static void finish_hosts(struct settings *s)
-{
-    struct guard guard;
-    struct buf error = {0};
-    if (guard_init(&guard, s->allowed_hosts, true, &error))
-        guard_fini(&guard);
-    else
-        complain_of(s, buf_cstr(&error));
-    buf_fini(&error);
-}
-
-static void check_range(struct settings *s, const char *key, uint64_t value, uint64_t min,
-                        uint64_t max)
-{
-    char said[128];
-    if (value >= min && value <= max)
-        return;
-    snprintf(said, sizeof(said), "%s takes %" PRIu64 " to %" PRIu64 ", not %" PRIu64, key, min, max,
-             value);
-    complain_of(s, said);
-}
-
-static void check_engine_range(struct settings *s, const struct engine_kind *kind,
-                               const struct engine_setting *setting, size_t at)
-{
-    (void)kind;
-    if (setting->type != ENGINE_TEXT && setting->max > 0)
-        check_range(s, setting->name, s->engine_values[at].number, setting->min, setting->max);
-}
-
-static void finish_ranges(struct settings *s)
-{
-    const struct {
-        const char *key;
-        uint64_t value, min, max;
-    } ranges[] = {
-        {"shards", s->shards, 1, 64},
-        {"net_threads", s->net_threads, 0, 64},
-        {"max_connections", s->max_connections, 1, UINT32_MAX},
-        {"inbox_max", s->inbox_max, 1, UINT32_MAX},
-        {"buffers_limit", s->buffers_limit, HTTP_BUFFERS_MIN, 1ull << 50},
-    };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
-        check_range(s, ranges[i].key, ranges[i].value, ranges[i].min, ranges[i].max);
-    each_engine_setting(s, check_engine_range);
-}
-
-static void finish_tls(struct settings *s)
-{
-    const char *wrong = NULL;
-    if (*s->tls_cert && !*s->tls_key)
-        wrong = "tls_cert and tls_key go together, and tls_key is not set";
-    else if (*s->tls_key && !*s->tls_cert)
-        wrong = "tls_key and tls_cert go together, and tls_cert is not set";
-    else if (s->listen_tls.count > 0 && !*s->tls_cert)
-        wrong = "listen_tls takes tls_cert and tls_key";
-    else if (*s->tls_client_ca && !*s->tls_cert)
-        wrong = "tls_client_ca takes tls_cert and tls_key";
-    else if (s->tls_client_required && !*s->tls_client_ca)
-        wrong = "tls_client_required takes tls_client_ca";
-    if (wrong)
-        complain_of(s, wrong);
-}
-
-static void finish(struct settings *s)
-{
-    finish_listen(s);
-    finish_tls(s);
-    finish_lock(s);
-    finish_durability(s);
-    finish_hosts(s);
-    finish_ranges(s);
-}
-
 enum settings_outcome settings_load(struct settings *s, int argc, char **argv)
 {
     *s = (struct settings){0};
     make_table();
-    each_engine_setting(s, name_value);
+    settings_each_engine(s, name_value);
     for (size_t i = 0; i < setting_count; i++)
         set(s, settings_table[i].key, settings_table[i].value);
     if (s->mistakes > 0)
@@ -754,7 +563,7 @@ enum settings_outcome settings_load(struct settings *s, int argc, char **argv)
     load_environment(s);
     s->now = (struct settings_origin){.source = SOURCE_FLAGS};
     walk_flags(s, argc, argv, false);
-    finish(s);
+    settings_finish(s);
     return s->mistakes > 0 ? SETTINGS_EXIT_USAGE : SETTINGS_RUN;
 }
 
