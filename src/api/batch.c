@@ -11,7 +11,7 @@
 
 struct batch {
     struct results results;
-    struct large_body body;
+    struct body body;
     uint32_t list;          /* the token of the messages; 0: not known yet, or they are lines */
     uint32_t next;          /* the next one's */
     struct put_item *items; /* those that are handed to the engine */

@@ -2,7 +2,7 @@
 
 #define LARGE (1024 * 1024)
 
-void body_init(struct large_body *b, struct call *c)
+void body_init(struct body *b, struct call *c)
 {
     const struct http_request *req = c->http;
     b->at = req->body_len > 0 ? req->body : "";
@@ -16,7 +16,7 @@ void body_init(struct large_body *b, struct call *c)
     }
 }
 
-void body_fini(struct large_body *b)
+void body_fini(struct body *b)
 {
     if (b->large)
         json_fini(&b->own);
@@ -27,7 +27,7 @@ void body_fini(struct large_body *b)
 /* The step that gives the memory back is one, too: unmapping takes milliseconds. */
 static enum body_step next_step(struct call *c)
 {
-    struct large_body *b = c->reading.body;
+    struct body *b = c->reading.body;
     if (c->reading.ended)
         return BODY_END;
     enum body_step step = c->reading.read(c);
@@ -54,7 +54,7 @@ static void go_on(struct request *r)
         c->reading.then(c);
 }
 
-void body_read(struct call *c, struct large_body *b, body_reader *read, call_finish *then)
+void body_read(struct call *c, struct body *b, body_reader *read, call_finish *then)
 {
     c->reading.body = b;
     c->reading.read = read;

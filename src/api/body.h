@@ -5,7 +5,7 @@
 
 #include "api/call.h"
 
-struct large_body {
+struct body {
     const char *at, *end;
     struct json_doc *doc; /* the api's, or its own when it is large */
     bool large;
@@ -15,11 +15,11 @@ struct large_body {
 };
 
 /* The body of the request in hand. */
-void body_init(struct large_body *b, struct call *c);
-void body_fini(struct large_body *b);
+void body_init(struct body *b, struct call *c);
+void body_fini(struct body *b);
 /* Calls `read` until it has had the whole, then `then`; c->reading is used until then. Each call
  * reads one message, or about BODY_STEP bytes. */
 #define BODY_STEP (128 * 1024)
-void body_read(struct call *c, struct large_body *b, body_reader *read, call_finish *then);
+void body_read(struct call *c, struct body *b, body_reader *read, call_finish *then);
 
 #endif

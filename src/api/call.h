@@ -21,7 +21,7 @@
 
 struct auth_token;
 struct auth_version;
-struct large_body;
+struct body;
 struct call;
 
 #define CALLS_SPARE_MAX 1024
@@ -66,7 +66,7 @@ enum body_step {
 typedef enum body_step body_reader(struct call *c);
 
 struct call_reading {
-    struct large_body *body;
+    struct body *body;
     body_reader *read;
     call_finish *then;
     bool ended; /* nothing is left to read */

@@ -258,7 +258,7 @@ static bool item_from_json(const struct json_doc *doc, const struct import_map *
 
 struct imports {
     struct results results;
-    struct large_body body;
+    struct body body;
     struct import_map map;
     struct buf query;          /* decoded, for the map of a large body */
     struct import_item *items; /* those that are handed to the engine */
@@ -355,7 +355,7 @@ static struct imports *imports_new(struct call *c)
     return im;
 }
 
-static uint32_t lines_count(const struct large_body *b)
+static uint32_t lines_count(const struct body *b)
 {
     const char *at = b->at, *line;
     size_t len;

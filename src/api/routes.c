@@ -200,7 +200,7 @@ const struct route *route_at(size_t i)
     return i < ROUTE_COUNT ? &routes[i] : NULL;
 }
 
-static const struct body {
+static const struct body_rule {
     size_t max;
     uint8_t media; /* bits */
     const char *advice;
