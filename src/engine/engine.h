@@ -37,7 +37,8 @@
  *      order. Over a crash each item is there wholly or not at all.
  *   2. Of ops that are under way at the same time, PUT, ACK, NACK, RELEASE, EXTEND and CLAIM may
  *      change places with each other: a claim may find what was put after it. Every other op keeps
- *      its place in the order of submission. LIVE_VIEW promises more.
+ *      its place in the order of submission, but for the exception that LIVE_VIEW names. LIVE_VIEW
+ *      promises more.
  *   3. `done` fires exactly once, from engine_poll, never inside submit. Ops may be done in another
  *      order than they were submitted in. With status OK everything the op did is as durable as
  *      options.durability says.
@@ -110,7 +111,9 @@ enum engine_capability {
     /* Ops take effect inside submit, in order of submission, and are done in that order; when one
      * is done, everything submitted before it is as durable as it is. The view is exact at every
      * moment between two calls, and so is q->schedules; but the head of a lane may be an older one
-     * until engine_holds() was true.
+     * until engine_holds() was true. One exception: GET, LIST, DEAD_LIST, PURGE, DEAD_REDRIVE and
+     * DEAD_DROP may take effect and be done later than that, when the engine cannot get at its
+     * store for a while.
      *
      * Without it the view is what the answers so far say, less what claims under way may take; its
      * heads may be older than its counts, and a claim may find more or less than it shows. Plans
