@@ -227,17 +227,27 @@ static void rare_ones_are_found(void **state)
                      utc(2128, 2, 28, 23, 0));
 }
 
+static void assert_same_cron(const struct cron *a, const struct cron *b)
+{
+    assert_int_equal(a->minutes, b->minutes);
+    assert_int_equal(a->hours, b->hours);
+    assert_int_equal(a->days, b->days);
+    assert_int_equal(a->months, b->months);
+    assert_int_equal(a->weekdays, b->weekdays);
+    assert_int_equal(a->either, b->either);
+}
+
 static void names_lists_and_nicknames(void **state)
 {
     (void)state;
     struct cron a = parse("0 0 1 JAN,jul Mon-wed"), b = parse("0 0 1 1,7 1-3");
-    assert_memory_equal(&a, &b, sizeof(a));
+    assert_same_cron(&a, &b);
     a = parse("@hourly");
     b = parse("0 * * * *");
-    assert_memory_equal(&a, &b, sizeof(a));
+    assert_same_cron(&a, &b);
     a = parse("0 0 * * 7");
     b = parse("0 0 * * SUN");
-    assert_memory_equal(&a, &b, sizeof(a));
+    assert_same_cron(&a, &b);
     assert_true(parse("0 0 31 2 MON").either); /* Mondays of February are days enough */
 }
 

@@ -538,7 +538,10 @@ static void a_schedule_comes_back_as_it_was(void **state)
     assert_string_equal(back.name, s.name);
     assert_string_equal(back.rule.cron, s.rule.cron);
     assert_string_equal(back.rule.time_zone, s.rule.time_zone);
-    assert_memory_equal(&back.timing, &s.timing, sizeof(s.timing));
+    assert_int_equal(back.timing.next_ms, s.timing.next_ms);
+    assert_int_equal(back.timing.last_ms, s.timing.last_ms);
+    assert_int_equal(back.timing.count, s.timing.count);
+    assert_int_equal(back.timing.made_up, s.timing.made_up);
     assert_memory_equal(back.draft.body, body, 15);
     assert_int_equal(back.draft.ready_ms, READY_NOW);
     struct buf again = {0};
