@@ -16,7 +16,7 @@ void map_key(const uint8_t key[MAP_KEY_BYTES])
 
 static uint32_t hash_of(const char *key, size_t len)
 {
-    return (uint32_t)siphash(hash_key, key, len);
+    return (uint32_t)siphash_map(hash_key, key, len);
 }
 
 void map_fini(struct map *m)

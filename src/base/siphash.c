@@ -47,14 +47,15 @@ INLINE uint64_t rest(const uint8_t *at, size_t len)
     return value;
 }
 
-INLINE void take(struct state *s, uint64_t m)
+INLINE void take(struct state *s, uint64_t m, int count)
 {
     s->v3 ^= m;
-    rounds(s, 2);
+    rounds(s, count);
     s->v0 ^= m;
 }
 
-uint64_t siphash(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len)
+INLINE uint64_t digest(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len,
+                       int each_word, int at_the_end)
 {
     uint64_t k0 = word(key), k1 = word(key + 8);
     struct state s = {k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261,
@@ -62,9 +63,19 @@ uint64_t siphash(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t 
     const uint8_t *at = data;
     size_t left = len;
     for (; left >= 8; at += 8, left -= 8)
-        take(&s, word(at));
-    take(&s, rest(at, left) | (uint64_t)len << 56);
+        take(&s, word(at), each_word);
+    take(&s, rest(at, left) | (uint64_t)len << 56, each_word);
     s.v2 ^= 0xff;
-    rounds(&s, 4);
+    rounds(&s, at_the_end);
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
+}
+
+uint64_t siphash(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len)
+{
+    return digest(key, data, len, 2, 4);
+}
+
+uint64_t siphash_map(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len)
+{
+    return digest(key, data, len, 1, 3);
 }

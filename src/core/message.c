@@ -2,6 +2,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,30 +31,64 @@ static uint64_t get_be(const uint8_t *in, size_t width)
 }
 
 /* Base 32 without the letters that are mistaken for digits or each other; it sorts like the bytes,
- * and a double click selects all of it. */
-static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
+ * and a double click selects all of it. Every answer has an id, so a block of five bytes becomes
+ * its eight letters at once, in the bytes of one word. */
+#define BLOCK_BYTES 5
+#define BLOCK_TEXT  8
+#define EACH(byte)  (UINT64_MAX / 255 * (byte))
+
+/* Forty bits, five to each byte of the word. */
+static uint64_t block_spread(uint64_t bits)
+{
+    bits = (bits & 0xfffff00000) << 12 | (bits & 0xfffff);
+    bits = (bits & 0xffc00000ffc00) << 6 | (bits & 0x3ff000003ff);
+    return (bits & 0x3e003e003e003e0) << 3 | (bits & 0x1f001f001f001f);
+}
+
+/* 1 for each byte that is `least` or more, of bytes below 128. */
+static uint64_t bytes_from(uint64_t bytes, uint64_t least)
+{
+    return (bytes + EACH(128 - least)) >> 7 & EACH(1);
+}
+
+/* The alphabet is 0 to 9 and a to z, without i, l, o and u: each of them moves on those behind it.
+ */
+static uint64_t block_letters(uint64_t numbers)
+{
+    uint64_t letters = bytes_from(numbers, 10) * ('a' - '0' - 10);
+    uint64_t left_out = bytes_from(numbers, 18) + bytes_from(numbers, 20) +
+                        bytes_from(numbers, 22) + bytes_from(numbers, 27);
+    return numbers + EACH('0') + letters + left_out;
+}
+
+static uint64_t block_encode(uint64_t first_bytes)
+{
+    return htobe64(block_letters(block_spread(be64toh(first_bytes) >> 24)));
+}
 
 static void base32_encode(const uint8_t *bytes, size_t len, char *out)
 {
-    for (; len >= 5; len -= 5, bytes += 5, out += 8) { /* forty bits, eight letters */
-        uint64_t block = get_be(bytes, 5);
-        for (int i = 7; i >= 0; i--, block >>= 5)
-            out[i] = alphabet[block & 31];
+    uint64_t block = 0, text;
+    for (; len >= BLOCK_BYTES; len -= BLOCK_BYTES, bytes += BLOCK_BYTES, out += BLOCK_TEXT) {
+        memcpy(&block, bytes, BLOCK_BYTES);
+        text = block_encode(block);
+        memcpy(out, &text, BLOCK_TEXT);
     }
-    uint32_t bits = 0;
-    unsigned held = 0;
-    for (size_t i = 0; i < len; i++) {
-        bits = bits << 8 | bytes[i];
-        held += 8;
-        while (held >= 5) {
-            held -= 5;
-            *out++ = alphabet[bits >> held & 31];
-        }
-    }
-    if (held > 0)
-        *out++ = alphabet[bits << (5 - held) & 31];
-    *out = '\0';
+    block = 0;
+    memcpy(&block, bytes, len);
+    text = block_encode(block);
+    size_t letters = (len * 8 + 4) / 5;
+    memcpy(out, &text, letters);
+    out[letters] = '\0';
 }
+
+/* A letter's number and 1; 0 for one that is not in the alphabet. */
+static const uint8_t numbers[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    ['g'] = 17, ['h'] = 18, ['j'] = 19, ['k'] = 20, ['m'] = 21, ['n'] = 22, ['p'] = 23, ['q'] = 24,
+    ['r'] = 25, ['s'] = 26, ['t'] = 27, ['v'] = 28, ['w'] = 29, ['x'] = 30, ['y'] = 31, ['z'] = 32,
+};
 
 /* False for a foreign letter, or for spare bits that are not zero: a text has one spelling. */
 static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_t len)
@@ -62,10 +97,10 @@ static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_
     unsigned held = 0;
     size_t n = 0;
     for (size_t i = 0; i < text_len; i++) {
-        const char *found = text[i] ? strchr(alphabet, text[i]) : NULL;
-        if (!found)
+        uint8_t number = numbers[(uint8_t)text[i]];
+        if (!number)
             return false;
-        bits = bits << 5 | (uint32_t)(found - alphabet);
+        bits = bits << 5 | (number - 1u);
         held += 5;
         if (held >= 8) {
             held -= 8;
