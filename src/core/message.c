@@ -2,7 +2,6 @@
 #include "base/mem.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +15,6 @@ const char *message_state_name(enum message_state s)
     return names[s];
 }
 
-static void put_be(uint8_t *out, uint64_t value, size_t width)
-{
-    for (size_t i = width; i-- > 0; value >>= 8)
-        out[i] = (uint8_t)value;
-}
-
 static uint64_t get_be(const uint8_t *in, size_t width)
 {
     uint64_t value = 0;
@@ -31,55 +24,24 @@ static uint64_t get_be(const uint8_t *in, size_t width)
 }
 
 /* Base 32 without the letters that are mistaken for digits or each other; it sorts like the bytes,
- * and a double click selects all of it. Every answer has an id, so a block of five bytes becomes
- * its eight letters at once, in the bytes of one word. */
-#define BLOCK_BYTES 5
-#define BLOCK_TEXT  8
-#define EACH(byte)  (UINT64_MAX / 255 * (byte))
+ * and a double click selects all of it. Every answer has an id, so two letters are written at once:
+ * `pairs` has those of each ten bits. */
+#define PAIRS(a)                                                                                   \
+    a "0" a "1" a "2" a "3" a "4" a "5" a "6" a "7" a "8" a "9" a "a" a "b" a "c" a "d" a "e" a    \
+      "f" a "g" a "h" a "j" a "k" a "m" a "n" a "p" a "q" a "r" a "s" a "t" a "v" a "w" a "x" a    \
+      "y" a "z"
+static const char pairs[] = PAIRS("0") PAIRS("1") PAIRS("2") PAIRS("3") PAIRS("4") PAIRS("5")
+    PAIRS("6") PAIRS("7") PAIRS("8") PAIRS("9") PAIRS("a") PAIRS("b") PAIRS("c") PAIRS("d")
+        PAIRS("e") PAIRS("f") PAIRS("g") PAIRS("h") PAIRS("j") PAIRS("k") PAIRS("m") PAIRS("n")
+            PAIRS("p") PAIRS("q") PAIRS("r") PAIRS("s") PAIRS("t") PAIRS("v") PAIRS("w") PAIRS("x")
+                PAIRS("y") PAIRS("z");
+static_assert(sizeof(pairs) == 2 * 1024 + 1, "two letters for each ten bits");
 
-/* Forty bits, five to each byte of the word. */
-static uint64_t block_spread(uint64_t bits)
+/* The first letters of forty bits, of which there are eight. */
+static inline void letters_put(char *out, uint64_t bits, int letters)
 {
-    bits = (bits & 0xfffff00000) << 12 | (bits & 0xfffff);
-    bits = (bits & 0xffc00000ffc00) << 6 | (bits & 0x3ff000003ff);
-    return (bits & 0x3e003e003e003e0) << 3 | (bits & 0x1f001f001f001f);
-}
-
-/* 1 for each byte that is `least` or more, of bytes below 128. */
-static uint64_t bytes_from(uint64_t bytes, uint64_t least)
-{
-    return (bytes + EACH(128 - least)) >> 7 & EACH(1);
-}
-
-/* The alphabet is 0 to 9 and a to z, without i, l, o and u: each of them moves on those behind it.
- */
-static uint64_t block_letters(uint64_t numbers)
-{
-    uint64_t letters = bytes_from(numbers, 10) * ('a' - '0' - 10);
-    uint64_t left_out = bytes_from(numbers, 18) + bytes_from(numbers, 20) +
-                        bytes_from(numbers, 22) + bytes_from(numbers, 27);
-    return numbers + EACH('0') + letters + left_out;
-}
-
-static uint64_t block_encode(uint64_t first_bytes)
-{
-    return htobe64(block_letters(block_spread(be64toh(first_bytes) >> 24)));
-}
-
-static void base32_encode(const uint8_t *bytes, size_t len, char *out)
-{
-    uint64_t block = 0, text;
-    for (; len >= BLOCK_BYTES; len -= BLOCK_BYTES, bytes += BLOCK_BYTES, out += BLOCK_TEXT) {
-        memcpy(&block, bytes, BLOCK_BYTES);
-        text = block_encode(block);
-        memcpy(out, &text, BLOCK_TEXT);
-    }
-    block = 0;
-    memcpy(&block, bytes, len);
-    text = block_encode(block);
-    size_t letters = (len * 8 + 4) / 5;
-    memcpy(out, &text, letters);
-    out[letters] = '\0';
+    for (int i = 0; i < letters; i += 2)
+        memcpy(out + i, pairs + 2 * (bits >> (30 - 5 * i) & 1023), 2);
 }
 
 /* A letter's number and 1; 0 for one that is not in the alphabet. */
@@ -116,13 +78,14 @@ static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_
 
 void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1])
 {
-    uint8_t bytes[ID_BYTES];
-    put_be(bytes, id->queue, 4);
-    bytes[4] = id->slot;
-    put_be(bytes + 5, (uint64_t)(id->ready_ms + TIME_MS_MAX + 1), 6);
-    put_be(bytes + 11, id->seq, 6);
+    static_assert(MESSAGE_ID_TEXT == 4 + 3 * 8 + 4, "three times five bytes, and two");
+    uint64_t ready_ms = (uint64_t)(id->ready_ms + TIME_MS_MAX + 1);
     memcpy(out, "msg_", 4);
-    base32_encode(bytes, sizeof(bytes), out + 4);
+    letters_put(out + 4, (uint64_t)id->queue << 8 | id->slot, 8);
+    letters_put(out + 12, ready_ms >> 8, 8);
+    letters_put(out + 20, (ready_ms & 0xff) << 32 | id->seq >> 16, 8);
+    letters_put(out + 28, (id->seq & 0xffff) << 24, 4);
+    out[MESSAGE_ID_TEXT] = '\0';
 }
 
 bool message_id_parse(const char *text, size_t len, struct message_id *id)
@@ -140,8 +103,12 @@ bool message_id_parse(const char *text, size_t len, struct message_id *id)
 
 void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT + 1])
 {
+    static_assert(RECEIPT_TEXT == 3 + 3 * 8 + 2 && RECEIPT_BYTES == 3 * 5 + 1, "and one");
     memcpy(out, "rh_", 3);
-    base32_encode(receipt, RECEIPT_BYTES, out + 3);
+    for (int i = 0; i < 3; i++)
+        letters_put(out + 3 + 8 * i, get_be(receipt + 5 * i, 5), 8);
+    letters_put(out + 27, (uint64_t)receipt[15] << 32, 2);
+    out[RECEIPT_TEXT] = '\0';
 }
 
 bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES])
