@@ -80,7 +80,7 @@ static void open_with(struct bench *b, struct queue_config *c)
 static void open_bench(struct bench *b)
 {
     struct queue_config c;
-    if (!levels_profile("levels", &c))
+    if (!config_profile("levels", &c))
         abort();
     open_with(b, &c);
 }
@@ -301,7 +301,7 @@ struct variant {
 static void open_variant(struct variant *v)
 {
     struct queue_config c;
-    if (!levels_profile("levels", &c))
+    if (!config_profile("levels", &c))
         abort();
     c.policy = v->policy;
     for (int rank = 1; rank < c.level_count; rank++)

@@ -30,7 +30,7 @@ void api_free(struct api *api)
         buf_fini(&c->text);
         free(c);
     }
-    auth_release(api->auth);
+    auth_unref(api->auth);
     json_fini(&api->doc);
     buf_fini(&api->scratch);
     free(api);

@@ -272,7 +272,7 @@ void auth_free(struct auth *a)
 {
     if (!a)
         return;
-    auth_release(atomic_load(&a->current));
+    auth_unref(atomic_load(&a->current));
     pthread_mutex_destroy(&a->mutex);
     free(a);
 }
@@ -302,7 +302,7 @@ void auth_replace(struct auth *a, struct auth_table *table)
     pthread_mutex_lock(&a->mutex);
     atomic_store(&a->current, version_new(table));
     pthread_mutex_unlock(&a->mutex);
-    auth_release(before);
+    auth_unref(before);
 }
 
 /* A version that is held keeps its address, so one that is equal is the same. */
@@ -310,7 +310,7 @@ void auth_refresh(struct auth *a, struct auth_version **held)
 {
     if (*held == atomic_load_explicit(&a->current, memory_order_relaxed))
         return;
-    auth_release(*held);
+    auth_unref(*held);
     pthread_mutex_lock(&a->mutex);
     *held = auth_hold(atomic_load(&a->current));
     pthread_mutex_unlock(&a->mutex);
@@ -322,7 +322,7 @@ struct auth_version *auth_hold(struct auth_version *v)
     return v;
 }
 
-void auth_release(struct auth_version *v)
+void auth_unref(struct auth_version *v)
 {
     if (!v || atomic_fetch_sub(&v->holders, 1) != 1)
         return;

@@ -87,6 +87,6 @@ void auth_replace(struct auth *a, struct auth_table *table);
 /* Any thread: makes *held the version in force; cheap when it is. */
 void auth_refresh(struct auth *a, struct auth_version **held);
 struct auth_version *auth_hold(struct auth_version *v);
-void auth_release(struct auth_version *v); /* NULL is fine */
+void auth_unref(struct auth_version *v); /* NULL is fine */
 
 #endif

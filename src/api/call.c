@@ -46,7 +46,7 @@ static void call_end(struct call *c)
     free(c->extra);
     c->extra = NULL;
     if (c->auth)
-        auth_release(c->auth);
+        auth_unref(c->auth);
     buffer_recycle(&c->out);
     buffer_recycle(&c->text);
     if (api->spare_count >= CALLS_SPARE_MAX) {

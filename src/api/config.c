@@ -337,7 +337,7 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
         return true;
     if (t->type == JSON_STRING && t->len < sizeof(name))
         memcpy(name, t->str, t->len);
-    if (strlen(name) != t->len || !levels_profile(name, &fresh)) {
+    if (strlen(name) != t->len || !config_profile(name, &fresh)) {
         problem_set_field(p, "", "profile", 7);
         return problem_set(
             p, STATUS_INVALID_FIELD,
@@ -363,7 +363,7 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
 static void profile_name(struct queue_config *config)
 {
     struct queue_config plain;
-    if (levels_profile(config->profile, &plain) && levels_field_same(&plain, config))
+    if (config_profile(config->profile, &plain) && levels_field_same(&plain, config))
         return;
     snprintf(config->profile, sizeof(config->profile), CUSTOM);
 }

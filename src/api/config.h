@@ -4,7 +4,7 @@
 
 #include "api/problem.h"
 #include "base/buf.h"
-#include "core/levels.h"
+#include "core/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>

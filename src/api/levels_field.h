@@ -3,7 +3,7 @@
 #define TRIAGE_API_LEVELS_FIELD_H
 
 #include "api/fields.h"
-#include "core/levels.h"
+#include "core/config.h"
 
 /* Takes the levels of the field into `config`: an array replaces them all, an object changes those
  * that it names. False with the problem set. With `inherits` a level of an array takes what it does

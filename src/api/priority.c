@@ -4,38 +4,38 @@
 #include "api/encode.h"
 
 /* What a change of priority is made of. Owned by the call as its `extra`. */
-struct move {
-    struct move_item item; /* of one message */
-    struct filter filter;  /* of many */
+struct priority_change {
+    struct escalate_item item; /* of one message */
+    struct filter filter;      /* of many */
     struct call *call;
     bool has_filter;
     bool has_priority;
-    struct http_slice actor; /* borrowed from the body until move_keep() */
+    struct http_slice actor; /* borrowed from the body until priority_change_keep() */
     struct http_slice reason;
 };
 
 static bool take_priority(struct field *f, void *target)
 {
-    struct move *m = target;
+    struct priority_change *m = target;
     m->has_priority = !field_null(f);
     return field_priority(f, &m->call->request.priority);
 }
 
 static bool take_actor(struct field *f, void *target)
 {
-    struct move *m = target;
+    struct priority_change *m = target;
     return field_null(f) || field_text(f, 1, ACTOR_MAX, &m->actor.data, &m->actor.len);
 }
 
 static bool take_reason(struct field *f, void *target)
 {
-    struct move *m = target;
+    struct priority_change *m = target;
     return field_null(f) || field_text(f, 0, REASON_MAX, &m->reason.data, &m->reason.len);
 }
 
-static struct move *move_new(struct call *c)
+static struct priority_change *priority_change_new(struct call *c)
 {
-    struct move *m = mem_zalloc(sizeof(*m));
+    struct priority_change *m = mem_zalloc(sizeof(*m));
     m->call = c;
     filter_init(&m->filter);
     c->extra = m;
@@ -44,9 +44,9 @@ static struct move *move_new(struct call *c)
 
 /* Who asks and why has to outlive the request. An authenticated caller who does not say is named
  * by the token. False when the call was refused. */
-static bool move_keep(struct call *c, struct move *m)
+static bool priority_change_keep(struct call *c, struct priority_change *m)
 {
-    struct move_note *note = &c->request.op.move.note;
+    struct escalate_note *note = &c->request.op.escalate.note;
     if (!m->has_priority) {
         call_refuse_as(
             c, STATUS_INVALID_FIELD, "/priority",
@@ -69,7 +69,7 @@ static bool move_keep(struct call *c, struct move *m)
 
 static void one_finish(struct call *c)
 {
-    const struct move *m = c->extra;
+    const struct priority_change *m = c->extra;
     if (m->item.status == STATUS_NOT_PENDING) {
         call_refuse_as(c, STATUS_NOT_PENDING, NULL,
                        "Only a scheduled or ready message can get another priority; GET it to see "
@@ -91,13 +91,13 @@ void priority_set(struct call *c)
         FIELD("reason", take_reason),
     };
     static const struct field_table table = FIELD_TABLE(specs);
-    struct move *m = move_new(c);
-    if (!call_body(c, &table, m) || !move_keep(c, m))
+    struct priority_change *m = priority_change_new(c);
+    if (!call_body(c, &table, m) || !priority_change_keep(c, m))
         return;
     m->item.id = c->id;
-    c->request.op.move.items = &m->item;
-    c->request.op.move.count = 1;
-    call_submit(c, REQUEST_MOVE, one_finish);
+    c->request.op.escalate.items = &m->item;
+    c->request.op.escalate.count = 1;
+    call_submit(c, REQUEST_ESCALATE, one_finish);
 }
 
 /* Many */
@@ -129,14 +129,14 @@ static bool take_filter(struct field *f, void *target)
         FIELD("metadata", take_metadata),
     };
     static const struct field_table table = FIELD_TABLE(specs);
-    struct move *m = target;
+    struct priority_change *m = target;
     m->has_filter = true;
     return fields_object(f->doc, f->at, "/filter", &table, &m->filter, f->problem);
 }
 
 static bool take_dry_run(struct field *f, void *target)
 {
-    struct move *m = target;
+    struct priority_change *m = target;
     return field_null(f) || field_bool(f, &m->call->request.dry_run);
 }
 
@@ -152,7 +152,7 @@ static void many_finish(struct call *c)
 
 static void many_cleanup(struct call *c)
 {
-    filter_fini(&((struct move *)c->extra)->filter);
+    filter_fini(&((struct priority_change *)c->extra)->filter);
 }
 
 void priority_set_many(struct call *c)
@@ -162,7 +162,7 @@ void priority_set_many(struct call *c)
         FIELD("reason", take_reason), FIELD("dry_run", take_dry_run),
     };
     static const struct field_table table = FIELD_TABLE(specs);
-    struct move *m = move_new(c);
+    struct priority_change *m = priority_change_new(c);
     c->cleanup = many_cleanup;
     if (!call_body(c, &table, m))
         return;
@@ -171,11 +171,11 @@ void priority_set_many(struct call *c)
                        "filter is required; {} means every scheduled and ready message.");
         return;
     }
-    if (!move_keep(c, m))
+    if (!priority_change_keep(c, m))
         return;
     c->request.filter = &m->filter;
     call_end_with_peer(c); /* the way to stop what takes long */
-    call_submit(c, REQUEST_MOVE_BULK, many_finish);
+    call_submit(c, REQUEST_ESCALATE_ALL, many_finish);
 }
 
 /* Position */

@@ -1,5 +1,4 @@
 #include "base/clock.h"
-#include "base/plant.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@ struct instant clock_now(void)
 {
     struct timespec wall, mono;
     clock_gettime(CLOCK_REALTIME, &wall);
-    clock_gettime(PLANTED(WALL_CLOCK) ? CLOCK_REALTIME : CLOCK_BOOTTIME, &mono);
+    clock_gettime(CLOCK_BOOTTIME, &mono);
     return (struct instant){
         .wall_ms = (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000,
         .mono_ms = (int64_t)mono.tv_sec * 1000 + mono.tv_nsec / 1000000,

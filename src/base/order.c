@@ -1,6 +1,5 @@
 #include "base/order.h"
 #include "base/mem.h"
-#include "base/plant.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@ static bool before(const struct order_node *node, int64_t key, uint64_t tie)
 {
     if (node->key != key)
         return node->key < key;
-    return PLANTED(FIFO_TIE) ? node->tie > tie : node->tie < tie;
+    return node->tie < tie;
 }
 
 void order_init(struct order *o)

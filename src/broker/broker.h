@@ -35,12 +35,12 @@ enum request_kind {
     /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency, and priority as
      * the name of its level */
     REQUEST_LOOK,
-    REQUEST_MOVE,      /* op.move.items and note; priority */
-    REQUEST_MOVE_BULK, /* filter, op.move.note, priority, dry_run; matched, count */
-    REQUEST_POSITION,  /* op.one and position */
-    REQUEST_PURGE,     /* count */
-    REQUEST_REDRIVE,   /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
-    REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
+    REQUEST_ESCALATE,     /* op.escalate.items and note; priority */
+    REQUEST_ESCALATE_ALL, /* filter, op.escalate.note, priority, dry_run; matched, count */
+    REQUEST_POSITION,     /* op.one and position */
+    REQUEST_PURGE,        /* count */
+    REQUEST_REDRIVE,      /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
+    REQUEST_DEAD_DROP,    /* op.bulk.ids, or all; count */
     /* The queue itself. */
     REQUEST_CONFIGURE,    /* configure() changes the configuration; created */
     REQUEST_DELETE,       /* force */
@@ -137,7 +137,7 @@ struct request {
     int64_t wait_ms;
     double per_second;
     bool force;
-    bool dry_run;              /* MOVE_BULK, CONFIGURE: nothing is changed */
+    bool dry_run;              /* ESCALATE_ALL, CONFIGURE: nothing is changed */
     bool fresh;                /* QUEUES: with all that other processes did up to now */
     struct filter *filter;     /* borrowed until done, as is the next */
     struct position *position; /* is filled in */

@@ -171,7 +171,7 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
 
 /* It waits for no message; but while one is being brought from a disk, nobody can say that there is
  * none. */
-static void settle_brief(struct dispatcher *d, struct request *r, enum status status)
+static void stop_brief(struct dispatcher *d, struct request *r, enum status status)
 {
     if (!r->work->parked || r->work->brief)
         return;
@@ -192,7 +192,7 @@ static void try_again(struct request *r)
 {
     park_again(r->dispatcher, r);
     dispatch_serve(r->dispatcher);
-    settle_brief(r->dispatcher, r, STATUS_OK);
+    stop_brief(r->dispatcher, r, STATUS_OK);
 }
 
 static void stand_in_line(struct dispatcher *d, struct request *r);
@@ -452,7 +452,7 @@ static void stand_in_line(struct dispatcher *d, struct request *r)
         ask_blindly(d, r);
     r->work->waited = true;
     if (!waits)
-        settle_brief(d, r, nothing_found(r));
+        stop_brief(d, r, nothing_found(r));
 }
 
 static void claim_now(struct dispatcher *d, struct request *r)
@@ -560,7 +560,7 @@ void dispatch_timeout(struct request *r)
         (r->dispatcher->claims > 0 || engine_is_away(r->shard)))
         ask_blindly(r->dispatcher, r);
     else
-        settle_brief(r->dispatcher, r, nothing_found(r));
+        stop_brief(r->dispatcher, r, nothing_found(r));
 }
 
 void dispatch_hangup(struct request *r)

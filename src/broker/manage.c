@@ -27,7 +27,7 @@ static struct dispatcher *dispatcher_new(struct shard *s, const char *name)
     return d;
 }
 
-void manage_release(struct dispatcher *d)
+void manage_unref(struct dispatcher *d)
 {
     assert(d->references > 0);
     if (--d->references > 0)
@@ -53,7 +53,7 @@ static void unlist(struct dispatcher *d)
     atomic_fetch_sub(&d->shard->broker->queue_count, 1);
     alerts_forget(d);
     d->state = DISPATCHER_GONE;
-    manage_release(d);
+    manage_unref(d);
 }
 
 static void not_found(struct shard *s, struct request *r)
@@ -77,10 +77,10 @@ static void unpark_all(struct dispatcher *d, enum status status)
             shard_finish(s, r, status);
             continue;
         }
-        manage_release(d); /* shard_take counts it again */
+        manage_unref(d); /* shard_take counts it again */
         shard_take_again(s, r);
     }
-    manage_release(d);
+    manage_unref(d);
 }
 
 void manage_adopt(struct shard *s, struct engine_queue *q)
@@ -113,7 +113,7 @@ static void create_done(struct engine_op *op)
         shard_end(s, r, status);
     }
     unpark_all(d, status == STATUS_QUEUE_NOT_FOUND ? STATUS_OK : status);
-    manage_release(d);
+    manage_unref(d);
 }
 
 /* Whether it makes the queue that it is for when there is none. */
@@ -178,7 +178,7 @@ static void create(struct shard *s, struct request *r)
     if (!may_create(s, r))
         return;
     struct queue_config config;
-    bool known = levels_profile(s->broker->options.default_profile, &config);
+    bool known = config_profile(s->broker->options.default_profile, &config);
     assert(known);
     if (r->kind == REQUEST_PUT && !any_fits(&config, r)) {
         shard_finish(s, r, STATUS_OK);

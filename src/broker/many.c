@@ -145,7 +145,7 @@ static void part_claim(struct part *p, const struct urgency *least, struct race 
     part_send(p);
 }
 
-static void part_release(struct part *p)
+static void part_drop(struct part *p)
 {
     part_init(p, REQUEST_SETTLE);
     p->request.op.verb = ENGINE_RELEASE;
@@ -181,11 +181,11 @@ static void many_free(struct many *m)
 }
 
 /* True: something is on its way back. */
-static bool release_all(struct many *m)
+static bool parts_drop(struct many *m)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         if (m->parts[i].item_count > 0)
-            part_release(&m->parts[i]);
+            part_drop(&m->parts[i]);
     }
     return m->out > 0;
 }
@@ -194,7 +194,7 @@ static void many_answer(struct many *m)
 {
     struct request *r = m->request;
     bool unwanted = request_hung_up(r) || m->status;
-    if (unwanted && release_all(m))
+    if (unwanted && parts_drop(m))
         return;
     r->op.claim.found = unwanted ? 0 : m->found;
     r->many = NULL;

@@ -77,7 +77,7 @@ enum status broker_schedule_refusal(const struct request *r, const char *name)
 static void firing_free(struct firing *f)
 {
     draft_fini(&f->item.draft);
-    manage_release(f->dispatcher);
+    manage_unref(f->dispatcher);
     free(f);
 }
 

@@ -1,5 +1,6 @@
 #include "broker/shard.h"
 #include "base/mem.h"
+#include "base/plant.h"
 #include "base/turn.h"
 
 #include <stdio.h>
@@ -75,7 +76,7 @@ static void start_over(struct shard *s, struct request *r)
     }
     work_free(s, r);
     r->dispatcher = NULL;
-    manage_release(d);
+    manage_unref(d);
     r->looked_up = false;
     r->stay = 0;
     r->restarts++;
@@ -107,7 +108,7 @@ static void answer(struct shard *s, struct request *r)
     work_free(s, r);
     r->dispatcher = NULL;
     if (d)
-        manage_release(d);
+        manage_unref(d);
     bool hung_up = !r->local && atomic_fetch_or(&r->flags, REQUEST_ANSWERED) & REQUEST_HUNG_UP;
     if (hung_up && !r->hangup_taken)
         r->answer_waits = true;
@@ -258,8 +259,8 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_LIST] = shard_pass_on,
     [REQUEST_CLAIM] = dispatch_claim,
     [REQUEST_LOOK] = dispatch_look,
-    [REQUEST_MOVE] = move_some,
-    [REQUEST_MOVE_BULK] = move_bulk,
+    [REQUEST_ESCALATE] = escalate_some,
+    [REQUEST_ESCALATE_ALL] = escalate_all,
     [REQUEST_POSITION] = explain_position,
     [REQUEST_PURGE] = manage_portions,
     [REQUEST_REDRIVE] = manage_portions,
@@ -310,6 +311,8 @@ void shard_look_at_clock(struct shard *s)
     if (s->now_fresh)
         return;
     s->now = clock_now();
+    if (PLANTED(WALL_CLOCK))
+        s->now.mono_ms = s->now.wall_ms;
     s->now_fresh = true;
 }
 
@@ -447,7 +450,7 @@ static void serve_dirty(struct shard *s)
         d->dirty = false;
         if (d->state == DISPATCHER_OPEN)
             dispatch_serve(d);
-        manage_release(d);
+        manage_unref(d);
     }
 }
 

@@ -6,7 +6,7 @@
  *   absent.c    consumers that wait for a queue that is not there yet
  *   many.c      consumers that take from several queues at once
  *   manage.c    queues come, change and go; work that is done in portions
- *   move.c      messages get another level, one or many
+ *   escalate.c  messages get another level, one or many
  *   store.c     messages come in: large batches in portions
  *   import.c    messages from elsewhere: their levels have to be there
  *   show.c      queues are shown, one or all of them
@@ -45,18 +45,18 @@ struct work {
     double credit;                                           /* … and how many may be done now */
     int64_t credited_ms;
     union {
-        struct settle_item *items;  /* CLAIM: what was leased, to give it back */
-        struct move_item *moves;    /* MOVE_BULK: those of a page that match */
-        struct count_item *counts;  /* POSITION, STATS */
-        struct dispatcher **shown;  /* QUEUES: those still to show, each referred to */
-        struct engine_op *portions; /* PUT, IMPORT */
+        struct settle_item *items;         /* CLAIM: what was leased, to give it back */
+        struct escalate_item *escalations; /* ESCALATE_ALL: those of a page that match */
+        struct count_item *counts;         /* POSITION, STATS */
+        struct dispatcher **shown;         /* QUEUES: those still to show, each referred to */
+        struct engine_op *portions;        /* PUT, IMPORT */
     };
     uint32_t item_count;
     uint32_t next_item;             /* PUT, IMPORT: the first that is in no portion yet */
     uint32_t portions_out;          /* … under way */
     enum status refused;            /* … why a portion was */
     uint32_t shown_count;           /* CLAIM: of the items, those that are in the answer */
-    int slot;                       /* MOVE_BULK: of the filter; -1: any */
+    int slot;                       /* ESCALATE_ALL: of the filter; -1: any */
     uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
     uint32_t slot_count;
     uint64_t before_seq;       /* … what came later is not part of it */
@@ -246,9 +246,9 @@ void schedules_fire(struct shard *s);   /* what is due */
 void schedules_request(struct dispatcher *d, struct request *r);
 void schedules_forget(struct dispatcher *d); /* it goes */
 
-/* move.c */
-void move_some(struct dispatcher *d, struct request *r);
-void move_bulk(struct dispatcher *d, struct request *r);
+/* escalate.c */
+void escalate_some(struct dispatcher *d, struct request *r);
+void escalate_all(struct dispatcher *d, struct request *r);
 
 /* store.c */
 void store_items(struct dispatcher *d, struct request *r); /* PUT, IMPORT */
@@ -281,7 +281,7 @@ bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
 void manage_refuse_level(struct shard *s, struct request *r, const char *field);
 bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                   const char *field, int *slot); /* false: refused; *slot -1 for none named */
-void manage_release(struct dispatcher *d);       /* one reference less */
+void manage_unref(struct dispatcher *d);         /* one reference less */
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

@@ -43,7 +43,7 @@ void show_go_on(struct request *r)
         struct dispatcher *d = w->shown[--w->item_count];
         if (d->state == DISPATCHER_OPEN)
             show(d, r);
-        manage_release(d);
+        manage_unref(d);
     }
     if (w->item_count > 0)
         shard_set_timer(s, w, s->now.mono_ms + 1);

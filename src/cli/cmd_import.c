@@ -223,7 +223,7 @@ static int import_configure(struct import_run *im)
     bool has = configuration_read(im);
     int status = CLI_DONE;
     if (!has && im->exported_lines == 0 && im->schedules.len == 0)
-        return import_levels_settle(&im->levels, im->queue, NULL, NULL);
+        return import_levels_agree(&im->levels, im->queue, NULL, NULL);
     client_begin(c, im->cli);
     client_path(c, "/v1/queues/%s", im->queue);
     client_try(c, "GET", NULL);
@@ -241,7 +241,7 @@ static int import_configure(struct import_run *im)
                      im->queue);
     if (status != CLI_DONE)
         return status;
-    return import_levels_settle(&im->levels, im->queue, has ? &im->doc : NULL, &c->doc);
+    return import_levels_agree(&im->levels, im->queue, has ? &im->doc : NULL, &c->doc);
 }
 
 /* Sending */

@@ -197,8 +197,8 @@ static int refuse(const struct import_levels *l, const char *queue, const struct
     return CLI_REFUSED;
 }
 
-int import_levels_settle(struct import_levels *l, const char *queue, const struct json_doc *from,
-                         const struct json_doc *to)
+int import_levels_agree(struct import_levels *l, const char *queue, const struct json_doc *from,
+                        const struct json_doc *to)
 {
     bool all = true;
     if (l->too_many) {

@@ -33,8 +33,8 @@ void import_levels_note(struct import_levels *l, const struct json_doc *line);
 /* Finds the level of each in the queue's configuration. `from` is the configuration of the queue
  * that was exported, at token 0, or NULL when the file has none. CLI_DONE, or complains and returns
  * the exit status. */
-int import_levels_settle(struct import_levels *l, const char *queue, const struct json_doc *from,
-                         const struct json_doc *to);
+int import_levels_agree(struct import_levels *l, const char *queue, const struct json_doc *from,
+                        const struct json_doc *to);
 
 /* Tells which levels of a configuration are not among those of another. */
 void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,

@@ -7,7 +7,7 @@
 #ifndef TRIAGE_CORE_AGE_H
 #define TRIAGE_CORE_AGE_H
 
-#include "core/levels.h"
+#include "core/config.h"
 
 /* Time from `from_ms` to `now_ms` in which the queue was not paused; 0 when that is in the future.
  */

@@ -91,7 +91,7 @@ void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hi
 }
 
 /* Only a key that lives with the message, and still names this one, goes with it. */
-bool queue_key_release(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere)
+bool queue_key_drop(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere)
 {
     const char *key = message_dedup_key(m);
     const struct dedup_entry *e = entry_of(q, key, m->dedup_len);

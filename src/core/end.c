@@ -17,11 +17,11 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     t->cancelled += to == MESSAGE_CANCELLED;
     t->dead += to == MESSAGE_DEAD;
     if (m->dedup_len > 0 && to != MESSAGE_DEAD && !q->reports)
-        queue_key_release(q, m, NULL);
+        queue_key_drop(q, m, NULL);
     if (to == MESSAGE_DEAD)
         message_delivery(m)->died_ms = now.wall_ms;
     if (to == MESSAGE_DONE)
-        message_delivery(m)->died_ms = levels_done_ms(q->config, now.wall_ms);
+        message_delivery(m)->died_ms = config_done_ms(q->config, now.wall_ms);
     queue_report(q, m, REPORT_ENDED, m->state, m->slot, false);
     queue_delist(q, m);
     bool keep = kept_in_memory(q, to);

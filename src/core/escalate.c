@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms)
+struct escalation *escalation_new(uint8_t from_slot, const struct escalate_note *note,
+                                  int64_t wall_ms)
 {
     struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
     e->at_ms = wall_ms;
@@ -29,8 +30,8 @@ static void change_lane(struct queue *q, struct message *m, uint8_t slot)
     queue_touch(q, m, state, from_slot);
 }
 
-void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
-                    const struct move_note *note, struct instant now)
+void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
+                    const struct escalate_note *note, struct instant now)
 {
     struct message *m = queue_find(q, &item->id, now);
     item->changed = false;

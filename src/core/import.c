@@ -45,7 +45,7 @@ static void take_past(struct message *m, const struct import_item *item,
                       const struct queue_config *config)
 {
     const char *text = item->text ? item->text : "";
-    const struct move_note note = {
+    const struct escalate_note note = {
         .actor = text + item->reason_len,
         .actor_len = item->actor_len,
         .reason = text + item->reason_len + item->actor_len,
@@ -85,7 +85,7 @@ static void settle(struct queue *q, struct message *m, const struct import_item 
     bool overdue = !item->dead && queue_past_ttl(m, now);
     bool touched = item->dead || overdue || m->attempts > 0 || m->delivery;
     m->touched = touched;
-    queue_settle_in(q, m);
+    queue_take_place(q, m);
     if (item->dead)
         queue_end(q, m, MESSAGE_DEAD,
                   (struct instant){.wall_ms = item->died_ms, .mono_ms = now.mono_ms});

@@ -104,6 +104,9 @@ enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct m
         struct order_node *head = order_first(&l->ready);
         if (!head)
             return HEAD_NONE;
+        struct order_node *next = PLANTED(FIFO_TIE) ? order_next(&l->ready, head) : NULL;
+        if (next && next->key == head->key)
+            head = next;
         struct message *first = container_of(head, struct message, node);
         if (!queue_past_ttl(first, now)) {
             *m = first;
@@ -167,7 +170,7 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
     if (delay_ms < 0) {
         uint32_t bits;
         q->random(&bits, sizeof(bits));
-        delay_ms = levels_backoff_ms(q->config, m->attempts, bits / 4294967296.0);
+        delay_ms = config_backoff_ms(q->config, m->attempts, bits / 4294967296.0);
     }
     return give_back(q, m, delay_ms, now);
 }

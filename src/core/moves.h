@@ -70,10 +70,11 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
 int64_t queue_order_time(struct queue *q, struct instant now);
 
 /* A new message takes its place, in memory or in its lane's tail. */
-void queue_settle_in(struct queue *q, struct message *m);
+void queue_take_place(struct queue *q, struct message *m);
 
 bool queue_past_ttl(const struct message *m, struct instant now);
-struct escalation *escalation_new(uint8_t from_slot, const struct move_note *note, int64_t wall_ms);
+struct escalation *escalation_new(uint8_t from_slot, const struct escalate_note *note,
+                                  int64_t wall_ms);
 
 /* Whether a new message stays in memory or joins its lane's tail, which it may begin. */
 bool queue_keeps_in_memory(struct queue *q, const struct message *m);

@@ -100,14 +100,6 @@ uint64_t policy_room(const struct queue_config *config, const struct queue_view 
     return view->leased < config->max_in_flight ? config->max_in_flight - view->leased : 0;
 }
 
-void queue_view_used(const struct queue_view *view, bool used[LEVEL_COUNT_MAX])
-{
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane_view *v = &view->lanes[slot];
-        used[slot] = v->ready + v->scheduled + v->leased + v->dead > 0;
-    }
-}
-
 /* Tokens */
 
 static int richest(const uint32_t *tokens, uint32_t ranks)

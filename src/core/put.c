@@ -53,7 +53,7 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
 }
 
 /* A tail holds only what is as it was born. */
-void queue_settle_in(struct queue *q, struct message *m)
+void queue_take_place(struct queue *q, struct message *m)
 {
     if (m->touched || queue_keeps_in_memory(q, m)) {
         queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
@@ -99,5 +99,5 @@ void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *e
     q->view->totals.enqueued++;
     if (m->dedup_len > 0)
         dedup_put(q, m);
-    queue_settle_in(q, m);
+    queue_take_place(q, m);
 }

@@ -240,7 +240,7 @@ static struct message *in_memory(struct queue *q, const struct message_id *id)
 
 bool queue_shows(const struct queue *q, const struct message *m, struct instant now)
 {
-    return m->state != MESSAGE_DONE || levels_keeps(q->config, m->delivery->died_ms, now.wall_ms);
+    return m->state != MESSAGE_DONE || config_keeps(q->config, m->delivery->died_ms, now.wall_ms);
 }
 
 struct message *queue_find(struct queue *q, const struct message_id *id, struct instant now)

@@ -21,7 +21,7 @@
 #include "base/order.h"
 #include "base/seqmap.h"
 #include "base/status.h"
-#include "core/levels.h"
+#include "core/config.h"
 #include "core/message.h"
 #include "core/policy.h"
 
@@ -84,7 +84,7 @@ struct settle_item {
 };
 
 /* One message to give another level, and what became of it. */
-struct move_item {
+struct escalate_item {
     struct message_id id;
     enum status status;       /* OK, MESSAGE_NOT_FOUND, NOT_PENDING */
     bool changed;             /* OK, but it was at that level already: false */
@@ -93,7 +93,7 @@ struct move_item {
 };
 
 /* Who asks for it and why; either may be empty. */
-struct move_note {
+struct escalate_note {
     const char *actor;
     const char *reason;
     uint16_t actor_len;
@@ -269,8 +269,8 @@ enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct m
 void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now);
 
 /* Gives a scheduled or ready message the level with this slot. It keeps its age. */
-void queue_escalate(struct queue *q, struct move_item *item, uint8_t slot,
-                    const struct move_note *note, struct instant now);
+void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
+                    const struct escalate_note *note, struct instant now);
 
 void queue_count_before(const struct queue *q, struct count_item *item);
 void queue_heads(const struct queue *q, struct heads_item *item);
@@ -301,7 +301,7 @@ static inline void queue_reported(struct queue *q) /* they were taken */
 bool queue_key_here(const struct queue *q, const char *key, size_t len);
 /* A message has ended, and its body is here. True: its key ended with it, and is to be deleted;
  * `elsewhere` as above. Called by the core itself for a queue without reports. */
-bool queue_key_release(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere);
+bool queue_key_drop(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere);
 
 /* For engines that keep some messages elsewhere. */
 

@@ -10,7 +10,7 @@
 
 #include "base/limits.h"
 #include "base/zone.h"
-#include "core/levels.h"
+#include "core/config.h"
 #include "core/message.h"
 
 #include <stdbool.h>

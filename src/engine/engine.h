@@ -55,8 +55,8 @@
  *  10. The cost of an op does not depend on how many messages wait, are scheduled or are leased.
  *
  * What an engine calls. It gets the rules from the core, so that there is one of each:
- *   levels_resolve, levels_adopt_slots, levels_adopt_history, levels_keeps, levels_done_ms,
- *   levels_backoff_ms, queue_view_used             configurations, history, backoff (levels.h)
+ *   levels_resolve, levels_adopt_slots, config_adopt_history, config_keeps, config_done_ms,
+ *   config_backoff_ms, queue_view_used             configurations, history, backoff (config.h)
  *   policy_turn, policy_spend                      whose turn it is (policy.h)
  *   age_aged, age_late                             for the totals of those names (age.h)
  *   import_key, import_from_slot                   messages from elsewhere (queue.h)

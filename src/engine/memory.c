@@ -57,7 +57,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
 
 static void flush(struct engine *e)
 {
-    resident_settle(&memory_of(e)->r, NULL, NULL);
+    resident_retime(&memory_of(e)->r, NULL, NULL);
 }
 
 static uint32_t poll(struct engine *e)

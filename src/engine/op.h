@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "core/levels.h"
+#include "core/config.h"
 #include "core/message.h"
 #include "core/policy.h"
 #include "core/queue.h"
@@ -80,7 +80,7 @@ enum engine_verb {
 
     /* Creates a queue (op->queue is NULL), or gives one another configuration.
      * Triage:
-     *   - set.config is valid (levels_valid), but for slots and history_since_ms: these are the
+     *   - set.config is valid (config_valid), but for slots and history_since_ms: these are the
      *     engine's to assign. It stays the caller's until done
      *   - one creation of a name at a time, and none while the name has a handle here
      * Engine, creating:
@@ -90,7 +90,7 @@ enum engine_verb {
      *     set.existed is true and its configuration is left as it is
      * Engine, changing:
      *   - slots come from levels_adopt_slots(): a level keeps the slot of its name, or of the level
-     *     whose heir it is; history_since_ms from levels_adopt_history()
+     *     whose heir it is; history_since_ms from config_adopt_history()
      *   - q->version is another one, and q->config the new one, at done at the latest
      *   - every op submitted before goes by the old configuration, every op after by the new one
      *   - a schedule keeps the level that it names, or the heir of that level
@@ -170,10 +170,10 @@ enum engine_verb {
      *   - RECEIPT_EXPIRED for any other receipt, MESSAGE_NOT_FOUND when there is no such message
      *     (any more). Nothing was changed then
      *
-     * ACK: DONE. Kept for config.history_ms as of levels_done_ms(). */
+     * ACK: DONE. Kept for config.history_ms as of config_done_ms(). */
     ENGINE_ACK,
     /* NACK: the attempt failed, with settle.reason ("nacked" when that is empty). READY at its old
-     * place; or SCHEDULED for settle.delay_ms from now, where -1 means levels_backoff_ms(); or DEAD
+     * place; or SCHEDULED for settle.delay_ms from now, where -1 means config_backoff_ms(); or DEAD
      * when attempts have reached config.max_attempts; or ended, when its time to live is over. */
     ENGINE_NACK,
     /* RELEASE: back to its old place, the attempt is not counted; or ended, as above. */
@@ -187,14 +187,14 @@ enum engine_verb {
      *   - NOT_PENDING when it is in another state, MESSAGE_NOT_FOUND */
     ENGINE_CANCEL,
 
-    /* Gives move.items the level with move.slot, and notes who asked for it and why.
+    /* Gives escalate.items the level with escalate.slot, and notes who asked for it and why.
      * Triage:
      *   - the slot is one of the queue's
-     * Engine, for each item (struct move_item):
+     * Engine, for each item (struct escalate_item):
      *   - scheduled or ready ones only, else NOT_PENDING; MESSAGE_NOT_FOUND
      *   - ready_ms and seq stay, so that the message keeps its age. One that is there already stays
      *     as it was: OK, and `changed` is false */
-    ENGINE_MOVE,
+    ENGINE_ESCALATE,
 
     /* Counts the ready messages before each place of count.items.
      * Triage:
@@ -214,7 +214,7 @@ enum engine_verb {
 
     /* Shows the message one.id to visit.
      * Engine:
-     *   - in any state that lasts: scheduled, ready, leased, dead, and DONE while levels_keeps()
+     *   - in any state that lasts: scheduled, ready, leased, dead, and DONE while config_keeps()
      *   - MESSAGE_NOT_FOUND */
     ENGINE_GET,
 
@@ -235,7 +235,7 @@ enum engine_verb {
      *   - up to list.limit messages behind list.after, in an order of the engine's own; list.found
      *     says how many. With list.more, list.next is where the next page begins
      *   - every scheduled, ready, leased and dead message that is not put, claimed, moved or ended
-     *     between the pages is shown exactly once. DONE ones may be shown while levels_keeps()
+     *     between the pages is shown exactly once. DONE ones may be shown while config_keeps()
      *   - a cursor that no list.next can have been: INVALID_FIELD; any other costs no more than a
      *     page
      *   - with list.slots only what is scheduled or ready at these levels is asked for. Others may
@@ -343,9 +343,9 @@ struct engine_op {
     void *user;
     /* Set by the engine. */
     enum status status;
-    /* A SHARED engine, for QUEUE_SET, CLAIM, MOVE, HEADS and COUNT: the configuration by which the
-     * op was made has been replaced by another process, and q->config is the new one. Nothing was
-     * done; status is not OK. engine_submit() clears it. */
+    /* A SHARED engine, for QUEUE_SET, CLAIM, ESCALATE, HEADS and COUNT: the configuration by which
+     * the op was made has been replaced by another process, and q->config is the new one. Nothing
+     * was done; status is not OK. engine_submit() clears it. */
     bool outdated;
     /* The engine's own, from submit until engine_finish(). */
     struct engine_op *next;
@@ -389,11 +389,11 @@ struct engine_op {
             uint32_t reason_len;
         } settle;
         struct {
-            struct move_item *items;
+            struct escalate_item *items;
             uint32_t count;
             uint8_t slot;
-            struct move_note note;
-        } move;
+            struct escalate_note note;
+        } escalate;
         struct {
             struct count_item *items;
             uint32_t count;

@@ -151,7 +151,7 @@ static void retime(struct resident_queue *rq)
     due_set(&rq->engine->mono, rq->due_mono, mono);
 }
 
-void resident_settle(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
+void resident_retime(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
                      void *ctx)
 {
     struct resident_queue *rq;
@@ -224,7 +224,7 @@ enum status resident_configure(struct resident_queue *rq, struct engine_op *op, 
     if (op->set.dry)
         return STATUS_OK;
     resident_schedules_follow(rq, &config);
-    levels_adopt_history(&rq->face.config, &config, now.wall_ms);
+    config_adopt_history(&rq->face.config, &config, now.wall_ms);
     rq->face.config = config;
     rq->face.version++;
     resident_touch(rq);
@@ -446,13 +446,13 @@ static void apply_cancel(struct resident_queue *rq, struct engine_op *op, struct
         op->status = queue_cancel(&rq->core, &op->one.id, now);
 }
 
-static void apply_move(struct resident_queue *rq, struct engine_op *op, struct instant now)
+static void apply_escalate(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
-    for (uint32_t i = 0; i < op->move.count; i++) {
-        struct move_item *item = &op->move.items[i];
-        queue_escalate(&rq->core, item, op->move.slot, &op->move.note, now);
+    for (uint32_t i = 0; i < op->escalate.count; i++) {
+        struct escalate_item *item = &op->escalate.items[i];
+        queue_escalate(&rq->core, item, op->escalate.slot, &op->escalate.note, now);
         if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
-            queue_escalate(&rq->core, item, op->move.slot, &op->move.note, now);
+            queue_escalate(&rq->core, item, op->escalate.slot, &op->escalate.note, now);
     }
 }
 
@@ -602,7 +602,7 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_RELEASE] = apply_settle,
     [ENGINE_EXTEND] = apply_settle,
     [ENGINE_CANCEL] = apply_cancel,
-    [ENGINE_MOVE] = apply_move,
+    [ENGINE_ESCALATE] = apply_escalate,
     [ENGINE_COUNT] = apply_count,
     [ENGINE_HEADS] = apply_heads,
     [ENGINE_GET] = apply_get,

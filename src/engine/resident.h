@@ -128,7 +128,7 @@ MUST_USE enum status resident_configure(struct resident_queue *rq, struct engine
 void resident_touch(struct resident_queue *rq); /* marks it dirty */
 
 /* For each dirty queue: sets its timers and calls `each` (may be NULL); the list is empty then. */
-void resident_settle(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
+void resident_retime(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
                      void *ctx);
 
 int64_t resident_next_due_ms(struct engine *e, struct instant now);

@@ -50,11 +50,11 @@ static void put_question(struct buf *out, const struct engine_op *op)
     case ENGINE_NACK:
     case ENGINE_RELEASE:
     case ENGINE_EXTEND:
-    case ENGINE_MOVE: {
-        uint32_t items = op->verb == ENGINE_PUT      ? op->put.count
-                         : op->verb == ENGINE_IMPORT ? op->import.count
-                         : op->verb == ENGINE_MOVE   ? op->move.count
-                                                     : op->settle.count;
+    case ENGINE_ESCALATE: {
+        uint32_t items = op->verb == ENGINE_PUT        ? op->put.count
+                         : op->verb == ENGINE_IMPORT   ? op->import.count
+                         : op->verb == ENGINE_ESCALATE ? op->escalate.count
+                                                       : op->settle.count;
         buf_printf(out, " items=%" PRIu32, items);
         break;
     }
@@ -87,9 +87,9 @@ static uint32_t items_done(const struct engine_op *op)
     } else if (op->verb == ENGINE_IMPORT) {
         for (uint32_t i = 0; i < op->import.count; i++)
             done += op->import.items[i].status == STATUS_OK;
-    } else if (op->verb == ENGINE_MOVE) {
-        for (uint32_t i = 0; i < op->move.count; i++)
-            done += op->move.items[i].status == STATUS_OK;
+    } else if (op->verb == ENGINE_ESCALATE) {
+        for (uint32_t i = 0; i < op->escalate.count; i++)
+            done += op->escalate.items[i].status == STATUS_OK;
     } else {
         for (uint32_t i = 0; i < op->settle.count; i++)
             done += op->settle.items[i].status == STATUS_OK;
@@ -107,7 +107,7 @@ static void put_answer(struct buf *out, const struct engine_op *op)
     case ENGINE_NACK:
     case ENGINE_RELEASE:
     case ENGINE_EXTEND:
-    case ENGINE_MOVE:
+    case ENGINE_ESCALATE:
         buf_printf(out, " items_ok=%" PRIu32, items_done(op));
         break;
     case ENGINE_CLAIM:

@@ -109,7 +109,7 @@ static void on_answer(struct loadgen_loop *loop, struct loadgen_slot *slot,
 }
 
 /* Until the server counts every consumer as waiting, or for a while when it does not count. */
-static int64_t consumers_settle(struct poll *p)
+static int64_t consumers_steady(struct poll *p)
 {
     struct loadgen_run *run = p->run;
     const struct loadgen_driver *driver = run->config->driver;
@@ -153,7 +153,7 @@ static void poll_start(struct poll *p)
         loadgen_loop_submit(&run->loop, &conn->slots[0], LOADGEN_POLL, run->loop.now_us);
         loadgen_loop_flush(&run->loop, conn);
     }
-    int64_t waiting = consumers_settle(p);
+    int64_t waiting = consumers_steady(p);
     p->started = true;
     loadgen_run_begin(run);
     poll_loop(p);

@@ -130,7 +130,7 @@ void conn_close(struct conn *c)
         TAILQ_REMOVE(&s->writers, c, writer_link);
     buf_fini(&c->in);
     buffer_retire(s, &c->out);
-    memory_release(c);
+    memory_give_back(c);
     uv_close(&c->io.handle, on_closed);
     requests_cut_off(c);
 }
@@ -314,7 +314,7 @@ static void output_end(struct conn *c)
         conn_close(c);
 }
 
-void conn_settle(struct conn *c)
+void conn_end_turn(struct conn *c)
 {
     if (c->broken || (c->ended && someone_waits(c))) {
         conn_close(c);
@@ -339,7 +339,7 @@ void conn_settle(struct conn *c)
         output_end(c);
     if (c->closing)
         return;
-    memory_settle(c);
+    memory_count(c);
     if (c->closing)
         return;
     reading_update(c);

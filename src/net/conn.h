@@ -2,9 +2,9 @@
  * this folder include it.
  *
  * A connection takes its turn in three places. on_read() parses what came and calls
- * the handler; http_respond() appends to the output; conn_settle(), once per loop
+ * the handler; http_respond() appends to the output; conn_end_turn(), once per loop
  * turn for each connection that is dirty, goes on with input that had to wait,
- * writes, and closes what has ended. Nothing but conn_settle(), a read error, the
+ * writes, and closes what has ended. Nothing but conn_end_turn(), a read error, the
  * sweep and the end of the server closes a connection, so a handler never loses
  * the connection it is being called for.
  *
@@ -203,7 +203,7 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 
 void conn_touch(struct conn *c);    /* settle it before the loop waits */
 void conn_postpone(struct conn *c); /* settle it in the next turn of the loop */
-void conn_settle(struct conn *c);
+void conn_end_turn(struct conn *c);
 void conn_close(struct conn *c); /* at once; cuts off its requests */
 
 /* Refuses whatever is being received, in its turn, and ends the connection. */
@@ -235,10 +235,10 @@ void records_end(struct conn *c);     /* the connection is closing */
 void conn_sweep(struct http_server *server);
 
 /* In memory.c: what connections hold is counted against the budget. */
-void memory_settle(struct conn *c);                  /* may refuse or close */
+void memory_count(struct conn *c);                   /* may refuse or close */
 bool memory_fits(struct conn *c, uint64_t body_len); /* whether there is room for a body */
-void memory_charge(struct conn *c);  /* what it holds now, whether there is room or not */
-void memory_release(struct conn *c); /* it is closing */
+void memory_charge(struct conn *c);    /* what it holds now, whether there is room or not */
+void memory_give_back(struct conn *c); /* it is closing */
 void memory_sweep(struct http_server *server);
 bool memory_is_tight(const struct conn *c);                     /* its address has to give way */
 void request_charge(struct http_request *req, size_t body_len); /* it is under way */

@@ -69,7 +69,7 @@ void memory_charge(struct conn *c)
         bytes_set(c, bytes);
 }
 
-void memory_release(struct conn *c)
+void memory_give_back(struct conn *c)
 {
     bytes_set(c, 0);
     waiting_set(c, 0);
@@ -131,7 +131,7 @@ static void starve(struct conn *c, size_t bytes)
     c->starved = true;
 }
 
-void memory_settle(struct conn *c)
+void memory_count(struct conn *c)
 {
     size_t bytes = memory_of(c);
     if (bytes <= c->charge) {

@@ -38,7 +38,7 @@ void http_server_flush(struct http_server *s)
     while ((c = TAILQ_FIRST(&s->dirty))) {
         TAILQ_REMOVE(&s->dirty, c, dirty_link);
         c->dirty = false;
-        conn_settle(c);
+        conn_end_turn(c);
     }
 }
 

@@ -13,7 +13,7 @@
 #ifndef TRIAGE_SIMULATE_BOUNDS_H
 #define TRIAGE_SIMULATE_BOUNDS_H
 
-#include "core/levels.h"
+#include "core/config.h"
 #include "core/policy.h"
 
 #include <stdint.h>

@@ -383,7 +383,7 @@ bool workload_parse(const char *text, size_t len, struct workload *w, struct pro
     struct json_doc doc;
     *w = (struct workload){.claim_max = 1, .seed = 1};
     *p = (struct problem){0};
-    levels_profile("levels", &w->queue);
+    config_profile("levels", &w->queue);
     json_init(&doc);
     bool ok = json_parse(&doc, text, len, TOKENS_MAX);
     if (!ok)

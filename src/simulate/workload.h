@@ -5,7 +5,7 @@
 #define TRIAGE_SIMULATE_WORKLOAD_H
 
 #include "api/problem.h"
-#include "core/levels.h"
+#include "core/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 #include "triaged/settings_impl.h"
 
 #include "base/suggest.h"
-#include "core/levels.h"
+#include "core/config.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -113,7 +113,7 @@ static bool parse_level(const char *text, void *field, size_t size)
 static bool parse_profile(const char *text, void *field, size_t size)
 {
     struct queue_config config;
-    return levels_profile(text, &config) && parse_text(text, field, size);
+    return config_profile(text, &config) && parse_text(text, field, size);
 }
 
 static bool parse_engine(const char *text, void *field, size_t size)

@@ -484,32 +484,32 @@ enum status cancel(const char *q, struct message_id id)
     return op.status;
 }
 
-static void run_move(const char *q, struct move_item *items, uint32_t count, int rank,
+static void run_move(const char *q, struct escalate_item *items, uint32_t count, int rank,
                      const char *actor, const char *why)
 {
-    struct engine_op op = op_on(q, ENGINE_MOVE);
-    op.move.items = items;
-    op.move.count = count;
-    op.move.slot = (uint8_t)slot_of(q, rank);
-    op.move.note = (struct move_note){.actor = actor,
-                                      .actor_len = actor ? (uint16_t)strlen(actor) : 0,
-                                      .reason = why,
-                                      .reason_len = why ? (uint16_t)strlen(why) : 0};
+    struct engine_op op = op_on(q, ENGINE_ESCALATE);
+    op.escalate.items = items;
+    op.escalate.count = count;
+    op.escalate.slot = (uint8_t)slot_of(q, rank);
+    op.escalate.note = (struct escalate_note){.actor = actor,
+                                              .actor_len = actor ? (uint16_t)strlen(actor) : 0,
+                                              .reason = why,
+                                              .reason_len = why ? (uint16_t)strlen(why) : 0};
     run(&op);
     assert_int_equal(op.status, STATUS_OK);
 }
 
-struct move_item move(const char *q, struct message_id id, int rank, const char *actor,
-                      const char *why)
+struct escalate_item move(const char *q, struct message_id id, int rank, const char *actor,
+                          const char *why)
 {
-    struct move_item item = {.id = id, .status = STATUS_ENGINE_UNAVAILABLE};
+    struct escalate_item item = {.id = id, .status = STATUS_ENGINE_UNAVAILABLE};
     run_move(q, &item, 1, rank, actor, why);
     return item;
 }
 
 uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank)
 {
-    struct move_item *items = mem_zalloc(count * sizeof(*items));
+    struct escalate_item *items = mem_zalloc(count * sizeof(*items));
     for (uint32_t i = 0; i < count; i++)
         items[i].id = ids[i];
     run_move(q, items, count, rank, "many", "at once");

@@ -106,8 +106,8 @@ enum status nack(const char *q, const struct shown *s, int64_t delay_ms, const c
 enum status release(const char *q, const struct shown *s);
 enum status extend(const char *q, const struct shown *s, int64_t lease_ms);
 enum status cancel(const char *q, struct message_id id);
-struct move_item move(const char *q, struct message_id id, int rank, const char *actor,
-                      const char *why); /* either may be NULL */
+struct escalate_item move(const char *q, struct message_id id, int rank, const char *actor,
+                          const char *why); /* either may be NULL */
 uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank);
 struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq);
 const struct shown *get(const char *q, struct message_id id);     /* NULL when not found */

@@ -226,7 +226,7 @@ static void configuration_survives(void **state)
 {
     (void)state;
     struct queue_config c;
-    assert_true(levels_profile("tiers", &c));
+    assert_true(config_profile("tiers", &c));
     c.paused = true;
     c.ttl_ms = 77;
     c.backoff_jitter = 0.25;

@@ -148,7 +148,7 @@ static void a_sweep_goes_on_until_all_history_past_its_time_is_gone(void **state
 /* Reads the state of a done message through every verb that could tell. */
 static void assert_forgotten(struct shown *s)
 {
-    struct move_item moved = move(Q, s->id, 0, NULL, NULL);
+    struct escalate_item moved = move(Q, s->id, 0, NULL, NULL);
     assert_int_equal(state_of(Q, s->id), MESSAGE_NEW);
     assert_int_equal(ack(Q, s), STATUS_MESSAGE_NOT_FOUND);
     assert_int_equal(cancel(Q, s->id), STATUS_MESSAGE_NOT_FOUND);

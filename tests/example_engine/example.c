@@ -142,7 +142,7 @@ static void flush(struct engine *e)
 {
     struct example *x = example_of(e);
     struct shared *s = x->shared;
-    resident_settle(&x->r, NULL, NULL); /* timers follow what was done */
+    resident_retime(&x->r, NULL, NULL); /* timers follow what was done */
     if (!x->open)
         return;
     pthread_mutex_lock(&s->lock);

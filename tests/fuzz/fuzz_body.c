@@ -211,7 +211,7 @@ static void check_config(const struct queue_config *config)
     struct queue_config again = *config, fresh;
     struct buf first = {0}, second = {0};
     struct problem p = {0};
-    bool known = levels_profile("levels", &fresh);
+    bool known = config_profile("levels", &fresh);
     assert(known);
     assert(config->level_count >= 1 && config->level_count <= LEVEL_COUNT_MAX);
     assert(config->default_rank < config->level_count);
@@ -257,7 +257,7 @@ static void facts(struct request *r)
     r->show_queue(r, &facts);
 }
 
-static void check_note(const struct move_note *note)
+static void check_note(const struct escalate_note *note)
 {
     assert(note->actor_len <= ACTOR_MAX && note->reason_len <= REASON_MAX);
     assert(utf8_valid(note->actor, note->actor_len));
@@ -266,10 +266,10 @@ static void check_note(const struct move_note *note)
 
 static void move(struct request *r)
 {
-    assert(r->op.move.count == 1);
+    assert(r->op.escalate.count == 1);
     assert(r->priority.kind != PRIORITY_DEFAULT);
-    check_note(&r->op.move.note);
-    struct move_item *item = &r->op.move.items[0];
+    check_note(&r->op.escalate.note);
+    struct escalate_item *item = &r->op.escalate.items[0];
     item->status = item->id.seq & 1 ? STATUS_NOT_PENDING : STATUS_OK;
 }
 
@@ -277,7 +277,7 @@ static void move_many(struct request *r)
 {
     assert(r->priority.kind != PRIORITY_DEFAULT);
     assert(r->filter->older_than_ms >= -1);
-    check_note(&r->op.move.note);
+    check_note(&r->op.escalate.note);
     bool leased = t.sample->state == MESSAGE_LEASED;
     t.sample->state = MESSAGE_READY;
     r->matched = filter_matches(r->filter, t.sample, -1, 1000);
@@ -310,7 +310,7 @@ static void (*const serve[REQUEST_KIND_COUNT])(struct request *r) = {
     [REQUEST_DEAD_DROP] = bulk,   [REQUEST_CONFIGURE] = configure,
     [REQUEST_DELETE] = nothing,   [REQUEST_QUEUE] = facts,
     [REQUEST_QUEUES] = facts,     [REQUEST_STATS] = facts,
-    [REQUEST_MOVE] = move,        [REQUEST_MOVE_BULK] = move_many,
+    [REQUEST_ESCALATE] = move,    [REQUEST_ESCALATE_ALL] = move_many,
     [REQUEST_POSITION] = explain, [REQUEST_IMPORT] = import,
 };
 
@@ -470,7 +470,7 @@ static void open_api(void)
     t.sample = message_of(&d);
     json_init(&t.doc);
     snprintf(t.queue.name, sizeof(t.queue.name), "q");
-    bool known = levels_profile("levels", &t.queue.config);
+    bool known = config_profile("levels", &t.queue.config);
     assert(known);
     for (uint8_t i = 0; i < t.queue.config.level_count; i++)
         t.queue.config.levels[i].slot = i;

@@ -241,7 +241,7 @@ static void let_go(void)
     sync_all();
     t.floor = t.synced + 1;
     t.live_bytes = 0;
-    wal_release(t.wal, t.floor);
+    wal_recycle(t.wal, t.floor);
     wal_prepare(t.wal, 1);
     take_snapshot();
 }

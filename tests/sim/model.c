@@ -267,7 +267,7 @@ enum message_state model_fail(struct model_queue *q, struct model_message *m, in
     if (m->expire_ms <= now.wall_ms)
         return expire(q, m, now);
     if (delay_ms < 0)
-        delay_ms = levels_backoff_ms(&q->config, m->attempts, 0.5);
+        delay_ms = config_backoff_ms(&q->config, m->attempts, 0.5);
     m->state = delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY;
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;

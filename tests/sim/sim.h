@@ -99,7 +99,7 @@ struct sim_op {
     enum sim_claim_by claim_by; /* how a claim is judged */
     int max_rank;
     uint64_t before_seq; /* of a purge */
-    struct move_item moves[SIM_ITEMS];
+    struct escalate_item moves[SIM_ITEMS];
     struct count_item counts[SIM_ITEMS];
     char reason[MODEL_REASON];
     struct sim_seen seen[SIM_SEEN_MAX];

@@ -230,37 +230,37 @@ static void judge_claim(struct sim *s, struct sim_op *o)
 static void make_move(struct sim *s, struct sim_op *o)
 {
     const struct queue_config *c = &o->q->model.config;
-    o->op.verb = ENGINE_MOVE;
-    o->op.move.items = o->moves;
-    o->op.move.count = 1 + sim_pick(s, s->items_max);
-    o->op.move.slot = c->levels[sim_pick(s, c->level_count)].slot;
+    o->op.verb = ENGINE_ESCALATE;
+    o->op.escalate.items = o->moves;
+    o->op.escalate.count = 1 + sim_pick(s, s->items_max);
+    o->op.escalate.slot = c->levels[sim_pick(s, c->level_count)].slot;
     snprintf(o->reason, sizeof(o->reason), "anna%u", sim_pick(s, 1000));
     size_t len = strlen(o->reason);
-    o->op.move.note = (struct move_note){.actor = o->reason,
-                                         .actor_len = 4,
-                                         .reason = o->reason + 4,
-                                         .reason_len = (uint16_t)(len - 4)};
-    for (uint32_t i = 0; i < o->op.move.count; i++) {
-        o->moves[i] = (struct move_item){.id = sim_any_id(s, o->q)};
+    o->op.escalate.note = (struct escalate_note){.actor = o->reason,
+                                                 .actor_len = 4,
+                                                 .reason = o->reason + 4,
+                                                 .reason_len = (uint16_t)(len - 4)};
+    for (uint32_t i = 0; i < o->op.escalate.count; i++) {
+        o->moves[i] = (struct escalate_item){.id = sim_any_id(s, o->q)};
         for (uint32_t k = 0; k < i; k++) { /* nobody names a message twice */
             if (o->moves[k].id.seq == o->moves[i].id.seq)
-                o->op.move.count = i;
+                o->op.escalate.count = i;
         }
     }
-    sim_note(s, "%s move %u to slot %u, first seq %" PRIu64, o->q->name, o->op.move.count,
-             o->op.move.slot, o->moves[0].id.seq);
+    sim_note(s, "%s move %u to slot %u, first seq %" PRIu64, o->q->name, o->op.escalate.count,
+             o->op.escalate.slot, o->moves[0].id.seq);
 }
 
 static void judge_move(struct sim *s, struct sim_op *o)
 {
     sim_check(s, o->op.status == STATUS_OK, "move: %s", status_name(o->op.status));
-    for (uint32_t i = 0; i < o->op.move.count; i++) {
-        const struct move_item *item = &o->moves[i];
+    for (uint32_t i = 0; i < o->op.escalate.count; i++) {
+        const struct escalate_item *item = &o->moves[i];
         const struct model_message *m = model_find(&o->q->model, &item->id);
         uint8_t from = m ? m->slot : 0;
         bool changed;
-        enum status want =
-            model_move(&o->q->model, &item->id, o->op.move.slot, o->reason, s->rig.now, &changed);
+        enum status want = model_move(&o->q->model, &item->id, o->op.escalate.slot, o->reason,
+                                      s->rig.now, &changed);
         sim_check(s, item->status == want, "move item %u (seq %" PRIu64 "): %s, expected %s", i,
                   item->id.seq, status_name(item->status), status_name(want));
         if (want != STATUS_OK)

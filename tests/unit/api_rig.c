@@ -35,7 +35,7 @@ static void configure(struct request *r, struct engine_queue *q)
     if (q)
         config = q->config;
     else
-        assert_true(levels_profile("levels", &config));
+        assert_true(config_profile("levels", &config));
     r->status = r->configure ? r->configure(r, &config, !q) : STATUS_OK;
     if (r->status != STATUS_OK)
         return;
@@ -95,8 +95,8 @@ static void move(struct request *r, struct engine_queue *q)
         r->status = STATUS_UNKNOWN_PRIORITY;
         return;
     }
-    r->op.verb = ENGINE_MOVE;
-    r->op.move.slot = q->config.levels[rank].slot;
+    r->op.verb = ENGINE_ESCALATE;
+    r->op.escalate.slot = q->config.levels[rank].slot;
     run(r, q);
     if (t.vanish)
         purge(q);
@@ -107,7 +107,7 @@ static void move(struct request *r, struct engine_queue *q)
 static void move_many(struct request *r)
 {
     r->matched = r->filter->has_metadata ? 3 : 5;
-    r->count = r->dry_run ? 0 : r->op.move.note.actor_len;
+    r->count = r->dry_run ? 0 : r->op.escalate.note.actor_len;
 }
 
 static void explain(struct request *r, const struct engine_queue *q)
@@ -140,9 +140,9 @@ static void serve(struct request *r)
         r->status = STATUS_QUEUE_NOT_FOUND;
     else if (r->kind == REQUEST_QUEUE || r->kind == REQUEST_STATS)
         show(r, q);
-    else if (r->kind == REQUEST_MOVE)
+    else if (r->kind == REQUEST_ESCALATE)
         move(r, q);
-    else if (r->kind == REQUEST_MOVE_BULK)
+    else if (r->kind == REQUEST_ESCALATE_ALL)
         move_many(r);
     else if (r->kind == REQUEST_POSITION)
         explain(r, q);

@@ -16,7 +16,7 @@ static uint32_t stay; /* slots that hold messages */
 
 static void fresh(const char *profile)
 {
-    assert_true(levels_profile(profile, &config));
+    assert_true(config_profile(profile, &config));
 }
 
 static bool patch(const char *text, bool is_new)
@@ -234,7 +234,7 @@ static void a_configuration_can_be_given_to_another_queue(void **state)
 static void every_profile_survives_the_way_out_and_back(void **state)
 {
     (void)state;
-    for (const char *const *name = levels_profile_names(); *name; name++) {
+    for (const char *const *name = config_profile_names(); *name; name++) {
         struct buf first = {0}, second = {0};
         fresh(*name);
         config.history_ms = 1500;

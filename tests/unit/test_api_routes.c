@@ -150,8 +150,8 @@ static void tokens_are_exchanged_and_keep_their_account(void **state)
     /* Who holds the old version still has all of it. */
     assert_string_equal(gone->name, "gone");
     assert_true(auth_allows(gone, ROLE_ADMIN, NULL));
-    auth_release(held);
-    auth_release(fresh);
+    auth_unref(held);
+    auth_unref(fresh);
     auth_free(auth);
     buf_fini(&error);
 }

@@ -1,4 +1,4 @@
-#include "core/levels.h"
+#include "core/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@ static struct queue_config profile(const char *name)
 {
     struct queue_config c;
     memset(&c, 0xAA, sizeof(c)); /* a profile fills all of it */
-    assert_true(levels_profile(name, &c));
+    assert_true(config_profile(name, &c));
     return c;
 }
 
@@ -63,7 +63,7 @@ static void profiles_start_with_the_defaults_of_the_api(void **state)
 {
     (void)state;
     size_t count = 0;
-    for (const char *const *name = levels_profile_names(); *name; name++, count++) {
+    for (const char *const *name = config_profile_names(); *name; name++, count++) {
         struct queue_config c = profile(*name);
         assert_string_equal(c.profile, *name);
         assert_int_equal(c.max_attempts, 5);
@@ -84,8 +84,8 @@ static void profiles_start_with_the_defaults_of_the_api(void **state)
     }
     assert_int_equal(count, 4);
     struct queue_config c;
-    assert_false(levels_profile("none", &c));
-    assert_false(levels_profile("", &c));
+    assert_false(config_profile("none", &c));
+    assert_false(config_profile("", &c));
 }
 
 static int resolve_number(const struct queue_config *c, int64_t number)
@@ -195,15 +195,15 @@ static void backoff_is_none_fixed_or_doubling(void **state)
     c.backoff_base_ms = 1000;
     c.backoff_max_ms = 60000;
     c.backoff_jitter = 0;
-    assert_int_equal(levels_backoff_ms(&c, 3, 0.5), 0);
+    assert_int_equal(config_backoff_ms(&c, 3, 0.5), 0);
     c.backoff = BACKOFF_FIXED;
-    assert_int_equal(levels_backoff_ms(&c, 1, 0.5), 1000);
-    assert_int_equal(levels_backoff_ms(&c, 60, 0.5), 1000);
+    assert_int_equal(config_backoff_ms(&c, 1, 0.5), 1000);
+    assert_int_equal(config_backoff_ms(&c, 60, 0.5), 1000);
     c.backoff = BACKOFF_EXPONENTIAL;
     static const int64_t expected[] = {1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000};
     for (uint32_t i = 0; i < 8; i++)
-        assert_int_equal(levels_backoff_ms(&c, i + 1, 0.5), expected[i]);
-    assert_int_equal(levels_backoff_ms(&c, UINT32_MAX, 0.5), 60000);
+        assert_int_equal(config_backoff_ms(&c, i + 1, 0.5), expected[i]);
+    assert_int_equal(config_backoff_ms(&c, UINT32_MAX, 0.5), 60000);
 }
 
 static void jitter_stays_within_its_share(void **state)
@@ -215,11 +215,11 @@ static void jitter_stays_within_its_share(void **state)
     c.backoff_max_ms = 60000;
     c.backoff_jitter = 0.1;
     for (int i = 0; i < 1000; i++)
-        assert_in_range(levels_backoff_ms(&c, 1, i / 1000.0), 900, 1100);
+        assert_in_range(config_backoff_ms(&c, 1, i / 1000.0), 900, 1100);
     c.backoff_jitter = 1;
     for (int i = 0; i < 1000; i++)
-        assert_in_range(levels_backoff_ms(&c, 1, i / 1000.0), 0, 2000);
-    assert_int_not_equal(levels_backoff_ms(&c, 1, 0.1), levels_backoff_ms(&c, 1, 0.9));
+        assert_in_range(config_backoff_ms(&c, 1, i / 1000.0), 0, 2000);
+    assert_int_not_equal(config_backoff_ms(&c, 1, 0.1), config_backoff_ms(&c, 1, 0.9));
 }
 
 static void policies_have_names(void **state)

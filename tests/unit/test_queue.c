@@ -24,7 +24,7 @@ static void no_random(void *out, size_t len)
 
 static void start(uint32_t window)
 {
-    assert_true(levels_profile("levels", &config));
+    assert_true(config_profile("levels", &config));
     assert_true(levels_adopt_slots(NULL, NULL, &config, NULL));
     memset(&view, 0, sizeof(view));
     next_seq = 1;

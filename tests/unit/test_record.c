@@ -342,7 +342,7 @@ static void a_queue_of_format_1_is_read_with_nothing_that_came_later(void **stat
 static struct queue_config busy_config(void)
 {
     struct queue_config c;
-    assert_true(levels_profile("tiers", &c));
+    assert_true(config_profile("tiers", &c));
     for (int i = 0; i < c.level_count; i++) {
         c.levels[i].slot = (uint8_t)(15 - i);
         c.levels[i].age_ms = 1000 * (i + 1);

@@ -187,7 +187,7 @@ static void wal_uses_segments_again(void **state)
         put(i, 300);
         if (i % 20 == 0) {
             floor = i - 10;
-            wal_release(wal, floor);
+            wal_recycle(wal, floor);
             wal_prepare(wal, 1);
         }
         if (i % 500 == 0) {
@@ -204,7 +204,7 @@ static void wal_keeps_what_the_disk_does_not_know_to_be_needless(void **state)
 {
     (void)state;
     fresh(40);
-    wal_release(wal, 41);
+    wal_recycle(wal, 41);
     shut(); /* before any frame told so */
     assert_reopens_with(1, 40);
 }
@@ -215,7 +215,7 @@ static void wal_reuses_nothing_before_the_disk_knows(void **state)
     const uint32_t full = 3 * (SEGMENT / BLOCK - 1); /* three segments to the last block */
     fresh(full);
     assert_int_equal(file_count(), 3);
-    wal_release(wal, full + 1);
+    wal_recycle(wal, full + 1);
     append(full + 1, 50);
     assert_int_equal(wal_write(wal, &error), STATUS_OK);
     assert_int_equal(file_count(), 4);
@@ -249,7 +249,7 @@ static void wal_removes_more_than_enough(void **state)
     (void)state;
     fresh(500);
     assert_true(file_count() > 30);
-    wal_release(wal, 501);
+    wal_recycle(wal, 501);
     put(501, 50);
     for (int i = 0; i < 40; i++)
         wal_prepare(wal, 1);

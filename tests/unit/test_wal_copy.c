@@ -149,15 +149,15 @@ static void wal_copy_goes_back_to_where_it_was_held(void **state)
 {
     (void)state;
     put_all(1, 20, 100);
-    wal_release(wal, 11);
+    wal_recycle(wal, 11);
     put_all(21, 25, 100);
     wal_hold(wal);
-    wal_release(wal, 26);
+    wal_recycle(wal, 26);
     put_all(26, 30, 100);
     copy();
     wal_let_go(wal);
     assert_copied(11, 30);
-    wal_release(wal, 31);
+    wal_recycle(wal, 31);
     put(31, 100);
     wal_hold(wal);
     copy();
@@ -169,7 +169,7 @@ static void write_much(void)
 {
     for (uint32_t i = 101; i <= 400; i++) {
         put(i, 4000);
-        wal_release(wal, i);
+        wal_recycle(wal, i);
     }
 }
 
@@ -178,7 +178,7 @@ static void wal_writes_over_nothing_that_a_copy_needs(void **state)
 {
     (void)state;
     put_all(1, 100, 4000);
-    wal_release(wal, 90); /* which no frame has said yet */
+    wal_recycle(wal, 90); /* which no frame has said yet */
     wal_hold(wal);
     meanwhile = write_much;
     copy();
@@ -196,7 +196,7 @@ static void *write_on(void *arg)
         put(i, 500 + i % 7 * 1000);
         atomic_store(&written, i);
         if (i % 50 == 0) {
-            wal_release(wal, i - 20);
+            wal_recycle(wal, i - 20);
             wal_prepare(wal, 1);
         }
     }

@@ -16,7 +16,7 @@ void toy_configured(struct toy *t)
 void toy_init(struct toy *t, const char *profile)
 {
     *t = (struct toy){.now_ms = TOY_NOW, .next_seq = 1};
-    bool known = levels_profile(profile, &t->config);
+    bool known = config_profile(profile, &t->config);
     assert(known);
     toy_configured(t);
 }

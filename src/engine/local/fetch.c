@@ -400,7 +400,7 @@ static void fetch_now(struct fetch *f, struct instant now)
 {
     struct local *l = f->lq->local;
     if (f->job.group > l->finished)
-        journal_settle(l, f->job.group);
+        journal_wait(l, f->job.group);
     read_run(l->shared->store, &f->job);
     merge(f, now);
     fetch_fini(f);

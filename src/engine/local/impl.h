@@ -165,11 +165,11 @@ struct store_batch *journal_batch(struct local *l);
 void journal_recycle(struct local *l, struct group *g); /* it was reported */
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
-void journal_release(struct local *l, uint64_t group); /* it is committed */
-void journal_report(struct resident_queue *rq);        /* writes down what the core did */
+void journal_committed(struct local *l, uint64_t group); /* it is committed */
+void journal_report(struct resident_queue *rq);          /* writes down what the core did */
 bool journal_find_key(struct resident_queue *rq, const char *key, size_t len,
                       struct dedup_hit *hit);
-void journal_release_dedup(struct local_queue *lq, uint64_t group);
+void journal_keys_free(struct local_queue *lq, uint64_t group);
 void journal_unpend(struct local_queue *lq);
 struct local_queue *local_queue_of(struct queue *q);
 struct local *local_behind(struct queue *q);
@@ -178,7 +178,7 @@ void journal_pend(struct local_queue *lq);
 void journal_delete_hot(struct local *l, struct queue *q, const struct message *m);
 void journal_put_cold(struct local *l, struct queue *q, const struct message *m);
 void journal_expiry_put(struct local_queue *lq, const struct message *m); /* it is in a tail */
-void journal_settle(struct local *l, uint64_t up_to); /* waits until that group is committed */
+void journal_wait(struct local *l, uint64_t up_to); /* waits until that group is committed */
 void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s);
 void journal_await_cold(struct local_queue *lq); /* … until its cold records are */
 void journal_damage(struct local *l, const char *what);
@@ -202,7 +202,7 @@ static inline bool tail_is_cold(const struct message *m) /* and as it was born *
 /* Up to when a cold message counts as ready: now, or what its lane's tail has been counted by. */
 int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now);
 void tail_limbo_add(struct local_queue *lq, struct message *m);
-void tail_limbo_release(struct local_queue *lq, uint64_t group);
+void tail_limbo_free(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
 bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */

@@ -209,7 +209,7 @@ static void write_counters(struct resident_queue *rq, void *ctx)
 
 void journal_close(struct local *l)
 {
-    resident_settle(&l->r, write_counters, l);
+    resident_retime(&l->r, write_counters, l);
     journal_write_cold(l);
     if (!l->open)
         return;
@@ -274,7 +274,7 @@ static void stored(struct local_queue *lq, const struct queue_report *report)
     record_put_message(&l->scratch, m);
     store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
     if (PLANTED(FIRED_APART) && lq->rq->firing)
-        journal_settle(l, journal_group(l)->number);
+        journal_wait(l, journal_group(l)->number);
     tail_spill(q, m->slot);
 }
 
@@ -376,7 +376,7 @@ static void delete_dead(struct local_queue *lq, const struct message *m)
     mark_cold(lq);
 }
 
-static void release_key(struct local_queue *lq, const struct message *m);
+static void key_drop(struct local_queue *lq, const struct message *m);
 
 /* The records of a message that was not dead before. */
 static void delete_all(struct local_queue *lq, const struct message *m, enum message_state from)
@@ -402,7 +402,7 @@ static void write_end(struct local_queue *lq, struct message *m, enum message_st
     if (!m->body && (has_key || kept || m->state == MESSAGE_DEAD))
         m->body = tail_read_body(q, m);
     if (has_key)
-        release_key(lq, m);
+        key_drop(lq, m);
     if (PLANTED(LOSE_ACK) && m->state == MESSAGE_DONE)
         return;
     if (from == MESSAGE_DEAD) { /* a dead letter is its own record */
@@ -485,7 +485,7 @@ static void dedup_await(struct local_queue *lq, const char *key, size_t len, uin
     };
 }
 
-void journal_release_dedup(struct local_queue *lq, uint64_t group)
+void journal_keys_free(struct local_queue *lq, uint64_t group)
 {
     while (lq->dedup_first < lq->dedup_count && lq->dedup[lq->dedup_first].group <= group) {
         struct dedup_pending *p = &lq->dedup[lq->dedup_first++];
@@ -495,12 +495,12 @@ void journal_release_dedup(struct local_queue *lq, uint64_t group)
 }
 
 /* What the groups up to this one left in limbo is in the store now. */
-void journal_release(struct local *l, uint64_t group)
+void journal_committed(struct local *l, uint64_t group)
 {
     for (struct local_queue **at = &l->pending; *at;) {
         struct local_queue *lq = *at;
-        tail_limbo_release(lq, group);
-        journal_release_dedup(lq, group);
+        tail_limbo_free(lq, group);
+        journal_keys_free(lq, group);
         lq->pending = lq->limbo_first < lq->limbo_count || lq->dedup_first < lq->dedup_count;
         if (lq->pending)
             at = &lq->next_pending;
@@ -509,7 +509,7 @@ void journal_release(struct local *l, uint64_t group)
     }
 }
 
-void journal_settle(struct local *l, uint64_t up_to)
+void journal_wait(struct local *l, uint64_t up_to)
 {
     if (l->open && up_to >= l->open->number) {
         if (l->present)
@@ -521,13 +521,13 @@ void journal_settle(struct local *l, uint64_t up_to)
     commit_wait(l->shared->commit, l->shard, up_to);
     /* At once, not when the group is reported: a copy in limbo must not outlive what is done to the
      * message in the store from here on. */
-    journal_release(l, up_to);
+    journal_committed(l, up_to);
 }
 
 void journal_await_cold(struct local_queue *lq)
 {
     if (lq->cold_group > lq->local->finished)
-        journal_settle(lq->local, lq->cold_group);
+        journal_wait(lq->local, lq->cold_group);
 }
 
 bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit)
@@ -559,7 +559,7 @@ static void keyed(struct local_queue *lq, const struct queue_report *report)
     dedup_await(lq, e->key, e->key_len, e->hit.id.seq, false);
 }
 
-static void release_key(struct local_queue *lq, const struct message *m)
+static void key_drop(struct local_queue *lq, const struct message *m)
 {
     struct queue *q = &lq->rq->core;
     struct local *l = lq->local;
@@ -567,7 +567,7 @@ static void release_key(struct local_queue *lq, const struct message *m)
     struct dedup_hit hit;
     bool elsewhere =
         !queue_key_here(q, key, m->dedup_len) && journal_find_key(lq->rq, key, m->dedup_len, &hit);
-    if (!queue_key_release(q, m, elsewhere ? &hit : NULL))
+    if (!queue_key_drop(q, m, elsewhere ? &hit : NULL))
         return;
     struct key k;
     key_dedup(&k, q->id, key, m->dedup_len);

@@ -44,8 +44,8 @@ static void local_queue_free(struct local_queue *lq)
 {
     journal_unpend(lq);
     fetch_abandon(lq);
-    tail_limbo_release(lq, UINT64_MAX);
-    journal_release_dedup(lq, UINT64_MAX);
+    tail_limbo_free(lq, UINT64_MAX);
+    journal_keys_free(lq, UINT64_MAX);
     resident_queue_free(lq->rq);
     free(lq->limbo);
     free(lq->dedup);
@@ -356,7 +356,7 @@ static uint32_t poll(struct engine *e)
         if (g->status)
             e->failed = true;
         else
-            journal_release(l, g->number);
+            journal_committed(l, g->number);
         l->finished = g->number;
         e->counters.group_ops += g->op_count;
         for (struct engine_op *op = g->first; op; count++) {

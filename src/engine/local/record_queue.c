@@ -117,7 +117,7 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
     if (r.ok && r.format >= 3 && r.at < r.end)
         c->history_since_ms = (int64_t)get_be(&r, 8);
     return at_end(&r) && name[0] && queue_prefix_valid(name, strlen(name)) &&
-           policy_parse(policy, &c->policy) && levels_valid(c);
+           policy_parse(policy, &c->policy) && config_valid(c);
 }
 
 /* Counters. Totals are written in the order of struct queue_totals. */

@@ -242,7 +242,7 @@ static bool finish_queues(struct recovery *r)
     }
     seqmap_fini(&r->queues);
     for (uint32_t i = 0; i < r->shard_count; i++)
-        resident_settle(&r->shards[i]->r, NULL, NULL);
+        resident_retime(&r->shards[i]->r, NULL, NULL);
     return ok;
 }
 

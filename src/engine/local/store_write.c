@@ -309,7 +309,7 @@ static void *keeper_main(void *arg)
             pthread_cond_wait(&k->wanted, &k->mutex);
         k->kicked = false;
         pthread_mutex_unlock(&k->mutex);
-        wal_release(s->wal, floor_now(s));
+        wal_recycle(s->wal, floor_now(s));
         wal_prepare(s->wal, atomic_load(&s->space.scarce) ? SPARES_SCARCE : 1);
         pthread_mutex_lock(&k->mutex);
     }

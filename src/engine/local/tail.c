@@ -42,7 +42,7 @@ void tail_limbo_add(struct local_queue *lq, struct message *m)
     lq->limbo[lq->limbo_count++] = (struct limbo){m, journal_group(lq->local)->number};
 }
 
-void tail_limbo_release(struct local_queue *lq, uint64_t group)
+void tail_limbo_free(struct local_queue *lq, uint64_t group)
 {
     while (lq->limbo_first < lq->limbo_count && lq->limbo[lq->limbo_first].group <= group)
         message_free(lq->limbo[lq->limbo_first++].message);

@@ -499,7 +499,7 @@ uint64_t wal_bytes(const struct wal *w)
 
 /* The other thread */
 
-void wal_release(struct wal *w, uint64_t floor)
+void wal_recycle(struct wal *w, uint64_t floor)
 {
     pthread_mutex_lock(&w->mutex);
     if (!w->held) /* otherwise the next call says it again */

@@ -20,7 +20,7 @@
  * written in a crash, and the rest is left behind: the next record goes to a new segment with an
  * epoch of its own.
  *
- * wal_release and wal_prepare: any one thread; the rest: one thread at a time. After an error
+ * wal_recycle and wal_prepare: any one thread; the rest: one thread at a time. After an error
  * nothing may be written any more. */
 #ifndef TRIAGE_ENGINE_LOCAL_WAL_H
 #define TRIAGE_ENGINE_LOCAL_WAL_H
@@ -89,7 +89,7 @@ uint64_t wal_written(struct wal *w);      /* … in the files; any thread */
 bool wal_waits(struct wal *w);            /* the writer waits for room on the disk; any thread */
 
 uint64_t wal_bytes(const struct wal *w);         /* written so far, by this process */
-void wal_release(struct wal *w, uint64_t floor); /* all before it is in the tables */
+void wal_recycle(struct wal *w, uint64_t floor); /* all before it is in the tables */
 
 /* A copy of the log while it is written, wal_copy.c. From any other thread: while the log is held,
  * no frame says more of what is in the tables than those before did, and nothing that a copy needs

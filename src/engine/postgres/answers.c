@@ -171,12 +171,12 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
     op->list.more = row < rows; /* the limit may be another one than when it was asked */
 }
 
-static void answer_move(struct engine_op *op, struct pg_call *c)
+static void answer_escalate(struct engine_op *op, struct pg_call *c)
 {
     int status = PQfnumber(c->result, "status"), changed = PQfnumber(c->result, "changed"),
         state = PQfnumber(c->result, "state"), from = PQfnumber(c->result, "from_slot");
-    for (uint32_t i = 0; i < op->move.count; i++) {
-        struct move_item *item = &op->move.items[i];
+    for (uint32_t i = 0; i < op->escalate.count; i++) {
+        struct escalate_item *item = &op->escalate.items[i];
         item->status = status_of(c->result, (int)i, status);
         item->changed = !item->status && cell_int(c->result, (int)i, changed) != 0;
         item->state = cell_state(c->result, (int)i, state);
@@ -387,8 +387,8 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     case ENGINE_GET:
         answer_get(op, c, job->now);
         break;
-    case ENGINE_MOVE:
-        answer_move(op, c);
+    case ENGINE_ESCALATE:
+        answer_escalate(op, c);
         break;
     case ENGINE_COUNT:
         answer_count(op, c);
@@ -480,8 +480,8 @@ static uint32_t rows_wanted(const struct pg_call *c)
         for (uint32_t o = 0; o < c->op_count; o++)
             count += c->ops[o]->settle.count;
         return count;
-    case ENGINE_MOVE:
-        return c->ops[0]->move.count;
+    case ENGINE_ESCALATE:
+        return c->ops[0]->escalate.count;
     case ENGINE_COUNT:
         return c->ops[0]->count.count;
     case ENGINE_QUEUE_SET:

@@ -218,18 +218,18 @@ static void put_selection(struct params *p, const struct engine_op *op)
     param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
 }
 
-static void build_move(struct pg_call *c, const struct engine_op *op)
+static void build_escalate(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
-    const struct move_note *note = &op->move.note;
+    const struct escalate_note *note = &op->escalate.note;
     c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
     param_queue(p, c->queue);
-    const struct message_id **ids = mem_alloc(op->move.count * sizeof(struct message_id *));
-    for (uint32_t i = 0; i < op->move.count; i++)
-        ids[i] = &op->move.items[i].id;
-    put_ids(p, c->queue, ids, op->move.count);
+    const struct message_id **ids = mem_alloc(op->escalate.count * sizeof(struct message_id *));
+    for (uint32_t i = 0; i < op->escalate.count; i++)
+        ids[i] = &op->escalate.items[i].id;
+    put_ids(p, c->queue, ids, op->escalate.count);
     free(ids);
-    param_int(p, WIRE_INT2, op->move.slot);
+    param_int(p, WIRE_INT2, op->escalate.slot);
     param_text(p, note->actor, note->actor_len);
     param_text(p, note->reason, note->reason_len);
 }
@@ -400,7 +400,7 @@ static const struct {
     [ENGINE_QUEUE_DELETE] = {build_queue_delete, false},
     [ENGINE_IMPORT] = {imports_put, true},
     [ENGINE_CANCEL] = {build_cancel, true},
-    [ENGINE_MOVE] = {build_move, true},
+    [ENGINE_ESCALATE] = {build_escalate, true},
     [ENGINE_COUNT] = {build_count, false},
     [ENGINE_HEADS] = {build_heads, false},
     [ENGINE_GET] = {build_get, false},

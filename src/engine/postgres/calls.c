@@ -76,7 +76,7 @@ static enum call_kind kind_of(enum engine_verb verb)
         [ENGINE_QUEUE_SET] = CALL_OTHER,
         [ENGINE_QUEUE_DELETE] = CALL_OTHER,
         [ENGINE_CANCEL] = CALL_OTHER,
-        [ENGINE_MOVE] = CALL_OTHER,
+        [ENGINE_ESCALATE] = CALL_OTHER,
         [ENGINE_COUNT] = CALL_OTHER,
         [ENGINE_HEADS] = CALL_OTHER,
         [ENGINE_GET] = CALL_OTHER,
@@ -164,7 +164,7 @@ static void list_to_view(struct pg *pg, struct pg_queue *q)
 static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
 {
     bool made = op->verb == ENGINE_CLAIM || op->verb == ENGINE_QUEUE_SET ||
-                op->verb == ENGINE_MOVE || op->verb == ENGINE_HEADS ||
+                op->verb == ENGINE_ESCALATE || op->verb == ENGINE_HEADS ||
                 (op->verb == ENGINE_COUNT && op->count.count > 0);
     return q && !q->face.gone && made && op->version != q->face.version;
 }

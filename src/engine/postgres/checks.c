@@ -29,8 +29,8 @@ static const struct expected expected[] = {
     {ENGINE_ACK, "slot", 0, SLOT_MAX},
     {ENGINE_EXTEND, "slot", 0, SLOT_MAX},
     {ENGINE_EXTEND, "until_ms", TIME_MS_MIN, TIME_MS_MAX},
-    {ENGINE_MOVE, "changed", 0, 1},
-    {ENGINE_MOVE, "from_slot", 0, SLOT_MAX},
+    {ENGINE_ESCALATE, "changed", 0, 1},
+    {ENGINE_ESCALATE, "from_slot", 0, SLOT_MAX},
     {ENGINE_COUNT, "before", 0, INT64_MAX},
     {ENGINE_COUNT, "exact", 0, 1},
 };
@@ -56,7 +56,7 @@ static bool column_fits(const struct pg_call *c, const struct expected *e, int r
 static bool state_fits(const struct pg_call *c, int rows, int *row)
 {
     int state = PQfnumber(c->result, "state"), status = PQfnumber(c->result, "status");
-    bool tells = c->kind == CALL_SETTLE || c->verb == ENGINE_MOVE;
+    bool tells = c->kind == CALL_SETTLE || c->verb == ENGINE_ESCALATE;
     for (*row = 0; tells && *row < rows; ++*row) {
         bool refused = status >= 0 && !cell_null(c->result, *row, status);
         if (!refused && (state < 0 || cell_state(c->result, *row, state) == MESSAGE_NEW))

@@ -266,7 +266,7 @@ static const char *read_all(const struct json_doc *doc, struct queue_config *con
     const char *odd = read_members(doc, 0, queue_members, COUNT(queue_members), config);
     odd = odd ? odd : read_levels(doc, config);
     odd = odd ? odd : read_pauses(doc, config);
-    return odd || levels_valid(config) ? odd : "a value that is out of range";
+    return odd || config_valid(config) ? odd : "a value that is out of range";
 }
 
 const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,

@@ -3,8 +3,8 @@
  * Levels are data, most urgent first. A level's rank is its place in that list,
  * and what policies reason about. Its slot is what messages and stores remember:
  * it stays with the level's name when levels are reordered, added or dropped. */
-#ifndef TRIAGE_CORE_LEVELS_H
-#define TRIAGE_CORE_LEVELS_H
+#ifndef TRIAGE_CORE_CONFIG_H
+#define TRIAGE_CORE_CONFIG_H
 
 #include "base/limits.h"
 #include "core/message.h"
@@ -66,7 +66,7 @@ struct queue_config {
     uint64_t max_bytes;
     int64_t history_ms;       /* how long done messages are kept; 0: not at all */
     int64_t history_since_ms; /* what was done up to then is forgotten; 0: nothing. Wall clock, and
-                                 the engine's to set: levels_adopt_history(). */
+                                 the engine's to set: config_adopt_history(). */
 
     uint64_t alert_dead_letters;         /* 0: none */
     int64_t alert_oldest_ready_seconds;  /* 0: none */
@@ -75,13 +75,13 @@ struct queue_config {
 
 /* Whether a configuration is one that could have been made here: what a disk or a database says is
  * asked before anything counts on it. */
-bool levels_valid(const struct queue_config *config);
+bool config_valid(const struct queue_config *config);
 bool queue_prefix_valid(const char *prefix, size_t len); /* what a queue's name may start with */
 
 /* A ready-made profile: "levels", "tiers", "environments", "timeline". False when unknown.
  * Fills the whole configuration with its defaults. */
-bool levels_profile(const char *name, struct queue_config *config);
-const char *const *levels_profile_names(void); /* NULL-terminated */
+bool config_profile(const char *name, struct queue_config *config);
+const char *const *config_profile_names(void); /* NULL-terminated */
 
 /* The rank a client means; -1 when the queue has no such level. A number that no level has is
  * looked for among the names. */
@@ -102,16 +102,16 @@ bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_CO
 
 /* History. What a queue has forgotten it does not remember when it is told to keep more: a change
  * of history_ms at wall_ms moves `next`'s history_since_ms to where the shorter of both ends. */
-void levels_adopt_history(const struct queue_config *now, struct queue_config *next,
+void config_adopt_history(const struct queue_config *now, struct queue_config *next,
                           int64_t wall_ms);
 /* Whether a message that was done at done_ms is kept. This rule alone says what anybody sees; when
  * an engine deletes what is not kept is its own matter. */
-bool levels_keeps(const struct queue_config *config, int64_t done_ms, int64_t wall_ms);
+bool config_keeps(const struct queue_config *config, int64_t done_ms, int64_t wall_ms);
 /* When what is done at wall_ms counts as done: after all that is forgotten. */
-int64_t levels_done_ms(const struct queue_config *config, int64_t wall_ms);
+int64_t config_done_ms(const struct queue_config *config, int64_t wall_ms);
 
 /* The delay before attempt number `attempts` + 1; random01 in [0, 1) feeds the jitter. */
-int64_t levels_backoff_ms(const struct queue_config *config, uint32_t attempts, double random01);
+int64_t config_backoff_ms(const struct queue_config *config, uint32_t attempts, double random01);
 
 const char *policy_name(enum policy_kind kind);
 bool policy_parse(const char *name, enum policy_kind *kind);

@@ -10,22 +10,22 @@ static void some_done(struct engine_op *op)
     struct request *r = op->user;
     dispatch_mark_late(r->dispatcher);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN)
-        move_some(r->dispatcher, r); /* the level may have another slot, or be gone */
+        escalate_some(r->dispatcher, r); /* the level may have another slot, or be gone */
     else
         shard_end(r->shard, r, op->status);
 }
 
-void move_some(struct dispatcher *d, struct request *r)
+void escalate_some(struct dispatcher *d, struct request *r)
 {
     int slot;
     if (manage_has_to_look(d, r, &r->priority)) {
-        manage_look_first(d, r, move_some);
+        manage_look_first(d, r, escalate_some);
         return;
     }
     if (!manage_level(d, r, &r->priority, "/priority", &slot))
         return;
-    r->op.verb = ENGINE_MOVE;
-    r->op.move.slot = (uint8_t)slot;
+    r->op.verb = ENGINE_ESCALATE;
+    r->op.escalate.slot = (uint8_t)slot;
     r->op.queue = d->queue;
     r->op.done = some_done;
     r->op.user = r;
@@ -44,7 +44,7 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
     struct work *w = r->work;
     (void)now;
     if (filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
-        w->moves[w->item_count++].id = message_identity(m, q->id);
+        w->escalations[w->item_count++].id = message_identity(m, q->id);
 }
 
 static void page_done(struct request *r, enum status status)
@@ -57,17 +57,17 @@ static void page_done(struct request *r, enum status status)
         next_page(r);
 }
 
-static void move_page(struct request *r);
+static void escalate_page(struct request *r);
 
-static void moved(struct engine_op *op)
+static void escalated(struct engine_op *op)
 {
     struct request *r = op->user;
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
-        move_page(r);
+        escalate_page(r);
         return;
     }
-    for (uint32_t i = 0; !op->status && i < op->move.count; i++)
-        r->count += op->move.items[i].changed;
+    for (uint32_t i = 0; !op->status && i < op->escalate.count; i++)
+        r->count += op->escalate.items[i].changed;
     dispatch_mark_late(r->dispatcher);
     page_done(r, op->status);
 }
@@ -82,16 +82,16 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
 }
 
 /* The level may have another slot than before, or be gone. */
-static void move_page(struct request *r)
+static void escalate_page(struct request *r)
 {
     int slot;
     if (!manage_level(r->dispatcher, r, &r->priority, "/priority", &slot))
         return;
-    struct engine_op move = {.verb = ENGINE_MOVE, .move = r->op.move};
-    move.move.slot = (uint8_t)slot;
-    move.move.items = r->work->moves;
-    move.move.count = r->work->item_count;
-    submit_page(r, move, moved);
+    struct engine_op op = {.verb = ENGINE_ESCALATE, .escalate = r->op.escalate};
+    op.escalate.slot = (uint8_t)slot;
+    op.escalate.items = r->work->escalations;
+    op.escalate.count = r->work->item_count;
+    submit_page(r, op, escalated);
     dispatch_mark(r->dispatcher);
 }
 
@@ -104,8 +104,8 @@ static void drop_later(struct request *r)
     if (w->before_seq == 0)
         w->before_seq = r->dispatcher->queue->next_seq;
     for (uint32_t i = 0; i < w->item_count; i++) {
-        if (w->moves[i].id.seq < w->before_seq)
-            w->moves[kept++] = w->moves[i];
+        if (w->escalations[i].id.seq < w->before_seq)
+            w->escalations[kept++] = w->escalations[i];
     }
     w->item_count = kept;
 }
@@ -123,7 +123,7 @@ static void listed(struct engine_op *op)
         page_done(r, op->status);
         return;
     }
-    move_page(r);
+    escalate_page(r);
 }
 
 static void next_page(struct request *r)
@@ -138,8 +138,8 @@ static void next_page(struct request *r)
     submit_page(r, list, listed);
 }
 
-/* The one that the filter names, or all: that to which they are moved comes first, so that none is
- * met again there. */
+/* The level that the filter names, or all levels. The one that messages are given comes first, so
+ * that a page does not show those again that an earlier page gave it. */
 static void choose_slots(struct work *w, const struct queue_config *config, int from, int to)
 {
     w->slots[0] = (uint8_t)(from >= 0 ? from : to);
@@ -150,11 +150,11 @@ static void choose_slots(struct work *w, const struct queue_config *config, int 
     }
 }
 
-void move_bulk(struct dispatcher *d, struct request *r)
+void escalate_all(struct dispatcher *d, struct request *r)
 {
     int from, to;
     if (manage_has_to_look(d, r, &r->priority) || manage_has_to_look(d, r, &r->filter->priority)) {
-        manage_look_first(d, r, move_bulk);
+        manage_look_first(d, r, escalate_all);
         return;
     }
     if (!manage_level(d, r, &r->priority, "/priority", &to) ||
@@ -162,7 +162,7 @@ void move_bulk(struct dispatcher *d, struct request *r)
         return;
     work_free(d->shard, r); /* of a look */
     struct work *w = work_new(d->shard, r);
-    w->moves = mem_alloc(PAGE * sizeof(*w->moves));
+    w->escalations = mem_alloc(PAGE * sizeof(*w->escalations));
     w->slot = from;
     choose_slots(w, &d->queue->config, from, to);
     w->before_seq = 0;

@@ -28,7 +28,7 @@ static void a_moved_message_keeps_its_age_and_its_place(void **state)
     put(Q, "late", 1);
     put(Q, "last", 3);
     struct shown before = *get(Q, id);
-    struct move_item item = move(Q, id, 1, "ann", "vip");
+    struct escalate_item item = move(Q, id, 1, "ann", "vip");
     assert_int_equal(item.status, STATUS_OK);
     assert_true(item.changed);
     assert_int_equal(item.state, MESSAGE_READY);
@@ -71,7 +71,7 @@ static void a_scheduled_message_is_moved_and_stays_scheduled(void **state)
     struct message_id id =
         put_spec(Q, (struct spec){.payload = "later", .rank = 3, .delay_ms = 5000}).id;
     put(Q, "now", 2);
-    struct move_item item = move(Q, id, 0, "ann", "vip");
+    struct escalate_item item = move(Q, id, 0, "ann", "vip");
     assert_int_equal(item.state, MESSAGE_SCHEDULED);
     assert_int_equal(lane(0)->scheduled, 1);
     assert_int_equal(lane(3)->scheduled, 0);
@@ -91,7 +91,7 @@ static void only_waiting_messages_are_moved(void **state)
     make();
     struct message_id id = put(Q, "x", 2);
     struct shown s = claim_one(Q);
-    struct move_item item = move(Q, id, 0, "ann", NULL);
+    struct escalate_item item = move(Q, id, 0, "ann", NULL);
     assert_int_equal(item.status, STATUS_NOT_PENDING);
     assert_false(item.changed);
     assert_int_equal(lane(2)->leased, 1);
@@ -128,7 +128,7 @@ static void the_same_level_changes_nothing(void **state)
     (void)state;
     make();
     struct message_id id = put(Q, "x", 2);
-    struct move_item item = move(Q, id, 2, "ann", "vip");
+    struct escalate_item item = move(Q, id, 2, "ann", "vip");
     assert_int_equal(item.status, STATUS_OK);
     assert_false(item.changed);
     assert_int_equal(item.from_slot, slot_of(Q, 2));
