@@ -397,10 +397,30 @@ static void run_timers(struct shard *s)
     }
 }
 
+/* Only there so that the loop does not sleep while work waits. */
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+}
+
+static void stay_awake(struct shard *s, bool awake)
+{
+    if (awake == s->busy)
+        return;
+    s->busy = awake;
+    if (awake)
+        uv_idle_start(&s->idle, on_idle);
+    else
+        uv_idle_stop(&s->idle);
+}
+
+/* The turn does the work, after the loop has polled. A timer that is due before the loop polls
+ * would let it poll for ever if nothing else comes: so the loop stays awake until the turn. */
 static void on_timer(uv_timer_t *t)
 {
-    /* The turn itself, run by the check handle of this same iteration, does the work. */
-    ((struct shard *)t->data)->timer_at_ms = INT64_MAX;
+    struct shard *s = t->data;
+    s->timer_at_ms = INT64_MAX;
+    stay_awake(s, true);
 }
 
 static void arm_timer(struct shard *s)
@@ -468,24 +488,6 @@ static bool work_waits(const struct shard *s)
     return s->dirty || s->later.first || s->finished.first || s->submitted || s->firings;
 }
 
-/* Only there so that the loop does not sleep while work waits. */
-static void on_idle(uv_idle_t *idle)
-{
-    (void)idle;
-}
-
-static void arm_idle(struct shard *s)
-{
-    bool waits = work_waits(s);
-    if (waits == s->busy)
-        return;
-    s->busy = waits;
-    if (waits)
-        uv_idle_start(&s->idle, on_idle);
-    else
-        uv_idle_stop(&s->idle);
-}
-
 static void check_drained(struct shard *s)
 {
     if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0 ||
@@ -515,7 +517,7 @@ static void turn(struct shard *s)
         engine_poll(s->engine);
         answer_finished(s);
     } while (work_waits(s) && turn_us(s->loop) < TURN_SHARE_US);
-    arm_idle(s);
+    stay_awake(s, work_waits(s));
     arm_timer(s);
     publish(s);
     check_drained(s);
