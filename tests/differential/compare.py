@@ -116,8 +116,9 @@ def explore_all(memory, other, name, seeds, length, done):
         done.append(bool(found))
         if found:
             print(f"\n# seed {seed}: {name} differs\n{found}", flush=True)
-        if sys.stderr.isatty():
-            print(f"\r{len(done)} sequences, {sum(done)} differences", end="", file=sys.stderr)
+        if sys.stderr.isatty() or len(done) % 100 == 0:
+            print(f"\r{len(done)} sequences, {sum(done)} differences",
+                  end="" if sys.stderr.isatty() else "\n", file=sys.stderr)
 
 
 def main():

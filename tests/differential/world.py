@@ -8,7 +8,7 @@ import time
 from datetime import datetime, timezone
 from urllib.parse import quote, urlencode
 
-from steps import SIDE_LEVELS, SOON
+from steps import FAR, SIDE_LEVELS, SOON
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 NO_ID = "msg_00000080g6gy2k2x5r000000000g"
@@ -180,15 +180,21 @@ class World:
         return outcome
 
     def calm_down(self):
-        """A new queue repeats what failed about a second later: whether that is ready would depend
-        on the machine. So it repeats at once, unless a step has configured something else."""
+        """A new queue repeats what failed about a second later, and leases for half a minute:
+        what is ready, or still leased, would depend on the machine. So it repeats at once and
+        leases for hours, unless a step has configured something else."""
         status, document = (404, None) if self.calm else self.ask("GET", self.path)
         if status != 200:
             return
         self.calm = True
+        changes = {}
         if document["retry"] == NEW_RETRY:
-            self.do_patch({"retry": {"backoff": "none"},
-                           "max_attempts": min(3, document["max_attempts"])})
+            changes = {"retry": {"backoff": "none"},
+                       "max_attempts": min(3, document["max_attempts"])}
+        if SOON < document["visibility_timeout_seconds"] < FAR:
+            changes["visibility_timeout_seconds"] = FAR
+        if changes:
+            self.do_patch(changes)
 
     def catch_up(self):
         """The second half of a step: the wait between both is behind everybody now."""
@@ -292,6 +298,7 @@ class World:
         return self.post("/messages/priority", body)
 
     def do_configure(self, body):
+        self.calm = False  # what the body does not say is as in a new queue
         return self.outcome(*self.ask("PUT", self.path, body))
 
     def do_patch(self, body):
