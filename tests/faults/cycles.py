@@ -75,6 +75,7 @@ class Cycles:
         self.experiment.configure()
         self.client = self.experiment.client()
         self.held = []  # deliveries that are leased to us
+        self.ended = None  # id of the last message that was acknowledged by itself
         self.count = 0
         self.acked = 0
         self.kills = 0
@@ -160,11 +161,14 @@ class Cycles:
                 if verb != "extend":
                     self.held.pop()
         if self.held:
-            self.insist(self.client.ack("q", self.held.pop()))
+            last = self.held.pop()
+            self.insist(self.client.ack("q", last))
+            self.ended = last.id
 
     def cancel(self, stored):
-        """Unless it was claimed: everything more urgent was not enough."""
-        if stored.outcome == OK and stored.id not in {delivery.id for delivery in self.held}:
+        """Unless it was claimed, and perhaps acknowledged: all that is more urgent was not enough."""
+        claimed = {delivery.id for delivery in self.held} | {self.ended}
+        if stored.outcome == OK and stored.id not in claimed:
             self.insist(self.client.cancel("q", stored.key, stored.id))
 
     def drain(self, moment=None):
