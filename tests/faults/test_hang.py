@@ -127,6 +127,25 @@ def test_ops_of_a_queue_keep_their_order_behind_one_that_waits(make):
     server.stop()
 
 
+def test_a_call_that_names_a_message_twice_knows_what_it_has_ended(make):
+    """The store has heard of neither end when the call comes to the second."""
+    server, shim, queue, ids, dead = prepare(make)
+    kept, failed = queue.take(max=2)
+    pairs = [[{k: m[k] for k in ("message_id", "receipt_handle")} for m in (each, each, dead[0])]
+             for each in (kept, failed)]
+    under_way = hang(server, shim)
+    asked = [Asked(server, "POST", f"{queue.path}/messages/{verb}", {"receipts": receipts})
+             for verb, receipts in zip(("ack", "nack"), pairs)]
+    goes_on(server)
+    shim.disarm()
+    assert under_way.answer().status == 201
+    for each in asked:
+        results = each.answer()["results"]
+        assert [r.get("error", {}).get("status", 200) for r in results] == [200, 409, 409], results
+    assert [queue.show(m)["state"] for m in (kept, failed)] == ["done", "dead"]
+    server.stop()
+
+
 def test_a_queue_is_deleted_under_what_waits(make):
     server, shim, queue, ids, _ = prepare(make)
     under_way = hang(server, shim)
