@@ -111,9 +111,14 @@ enum engine_capability {
     /* Ops take effect inside submit, in order of submission, and are done in that order; when one
      * is done, everything submitted before it is as durable as it is. The view is exact at every
      * moment between two calls, and so is q->schedules; but the head of a lane may be an older one
-     * until engine_holds() was true. One exception: GET, LIST, DEAD_LIST, PURGE, DEAD_REDRIVE and
-     * DEAD_DROP may take effect and be done later than that, when the engine cannot get at its
-     * store for a while.
+     * until engine_holds() was true.
+     *
+     * One exception, with options.asks: an op that needs something of a store that lags behind may
+     * be put off, and with it every later op of its queue but QUEUE_DELETE. They take effect in
+     * engine_poll, in order of submission, and engine_holds() is false for the queue until then; a
+     * SWEEP shows it to `touched` afterwards. A QUEUE_DELETE takes effect inside submit: of what
+     * was put off, the ops that need the store are answered with QUEUE_NOT_FOUND, the others take
+     * effect first, and with remove.if_empty the answer may be QUEUE_NOT_EMPTY.
      *
      * Without it the view is what the answers so far say, less what claims under way may take; its
      * heads may be older than its counts, and a claim may find more or less than it shows. Plans
@@ -272,7 +277,7 @@ struct engine_preview {
  *   - waits for no network. It should not wait for a disk either, because all of the shard waits
  *     with it; with options.asks a CLAIM never does
  *   - never calls op->done; may call its other callbacks
- *   - LIVE_VIEW: the op has taken effect when it returns */
+ *   - LIVE_VIEW: the op has taken effect when it returns, unless it was put off (see there) */
 typedef void engine_submit_fn(struct engine *e, struct engine_op *op, struct instant now);
 
 /* What was submitted may now be made durable: it is worth a commit.

@@ -8,8 +8,8 @@
  *   Triage   what the caller guarantees
  *   Engine   what the engine guarantees when op->status is OK, and which other
  *            statuses there are. ENGINE_UNAVAILABLE and ENGINE_REFUSED are possible
- *            for every verb (engine.h), and so is QUEUE_NOT_FOUND in a SHARED engine,
- *            for a queue that another process has deleted.
+ *            for every verb (engine.h), and so is QUEUE_NOT_FOUND, for a queue that another
+ *            process has deleted (SHARED), or that was deleted while the op was put off.
  *
  * With a status other than OK the fields marked "out" are not looked at, with two exceptions:
  * claim.found and the `found` of its steps are 0 then, and the statuses of items may be set. */
@@ -106,8 +106,8 @@ enum engine_verb {
      *   - with remove.if_empty, the caller has seen that the view is empty and q->schedules is 0
      * Engine:
      *   - the name is free at done; the handle ends when done returns
-     *   - SHARED, with remove.if_empty: QUEUE_NOT_EMPTY when other processes have filled the queue
-     *     or given it schedules. The queue stays, and the handle with it
+     *   - with remove.if_empty: QUEUE_NOT_EMPTY when other processes (SHARED) or ops that were put
+     *     off have filled the queue or given it schedules. The queue stays, and the handle with it
      *   - what a queue of any size takes to delete, the engine spreads over sweeps to come */
     ENGINE_QUEUE_DELETE,
 

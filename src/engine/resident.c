@@ -147,6 +147,8 @@ static void retime(struct resident_queue *rq)
     int64_t store_ms = store ? store->due_ms(rq) : INT64_MAX;
     if (store_ms < wall)
         wall = store_ms;
+    if (rq->held)
+        wall = mono = INT64_MAX;
     due_set(&rq->engine->wall, rq->due_wall, wall);
     due_set(&rq->engine->mono, rq->due_mono, mono);
 }

@@ -27,7 +27,8 @@ struct resident_queue {
     bool dirty; /* its timers, and for stores its record, are to be looked at */
     struct resident_queue *next_dirty;
     bool deleted;
-    void *store;                  /* the engine's own */
+    bool held;   /* its ops wait for the store, and time does nothing to it meanwhile */
+    void *store; /* the engine's own */
     struct recurring **schedules; /* owned, by name; face.schedules of them */
     struct recurring *firing;     /* its new timing is to be stored with the message to come */
 };

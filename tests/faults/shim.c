@@ -2,8 +2,8 @@
  *
  * A page that the test shares with the server says what is to happen, and counts what did:
  *   - every call that changes a file below one folder is numbered; the n-th one can be
- *     killed before or after it took effect, with or without the disk's power, fail, or do
- *     only half of its work;
+ *     killed before or after it took effect, with or without the disk's power, fail, do
+ *     only half of its work, or hang until something else is to happen;
  *   - the n-th allocation can fail;
  *   - the wall clock can be any time off.
  * Calls are counted over all threads, which strace does not do, and cost next to nothing. */
@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum action { NOTHING, KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER };
+enum action { NOTHING, KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER, HANG };
 
 #define SHUTDOWN    _IOR('X', 125, uint32_t) /* of ext4 and xfs: nothing more reaches the disk */
 #define WITHOUT_LOG 2
@@ -114,7 +114,9 @@ static enum action meet(bool counts, enum kind kind, const char *name)
         return NOTHING;
     atomic_fetch_add(&page->fired, 1);
     snprintf(page->last, sizeof(page->last), "%s", name);
-    enum action action = (enum action)atomic_load(&page->action);
+    enum action action;
+    while ((action = (enum action)atomic_load(&page->action)) == HANG)
+        usleep(1000);
     if (action == CUT_BEFORE)
         cut();
     if (action == KILL_BEFORE || action == CUT_BEFORE)

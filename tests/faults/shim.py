@@ -17,7 +17,7 @@ FIELDS = ("calls", "at", "every", "action", "error", "kinds", "fired", "allocati
 FOLDER_MAX, LAST_MAX = 1024, 64
 SIZE = 8 * len(FIELDS) + 2 * FOLDER_MAX + LAST_MAX
 
-KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER = range(1, 7)
+KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER, HANG = range(1, 8)
 WRITE, SYNC, NAME, RESIZE = 1, 2, 4, 8
 ALL = WRITE | SYNC | NAME | RESIZE
 
@@ -65,6 +65,7 @@ class Shim:
 
     def disarm(self):
         self.set(at=0, fail_allocation=0)
+        self.set(action=0)
 
     @property
     def last(self):

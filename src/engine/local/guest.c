@@ -52,7 +52,27 @@ void guests_dismiss(struct local_queue *lq)
 {
     for (uint32_t i = 0; i < lq->guest_count; i++)
         dismiss(&lq->rq->core, lq->guests[i]);
-    lq->guest_count = 0;
+    for (uint32_t i = 0; i < lq->ended_count; i++)
+        message_free(lq->ended[i]);
+    lq->guest_count = lq->ended_count = 0;
+}
+
+void guest_ended(struct local_queue *lq, struct message *m)
+{
+    if (lq->ended_count == lq->ended_cap) {
+        lq->ended_cap = lq->ended_cap ? lq->ended_cap * 2 : 16;
+        lq->ended = mem_realloc(lq->ended, lq->ended_cap * sizeof(*lq->ended));
+    }
+    lq->ended[lq->ended_count++] = m;
+}
+
+/* The message that ended last of this number, or NULL. */
+static const struct message *find_ended(const struct local_queue *lq, uint64_t seq)
+{
+    uint32_t i = lq->ended_count;
+    while (i > 0 && message_seq(lq->ended[i - 1]) != seq)
+        i--;
+    return i > 0 ? lq->ended[i - 1] : NULL;
 }
 
 /* Why a record is not of one that the queue can have there; NULL: it is. */
@@ -110,12 +130,35 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
     return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id, tag);
 }
 
+/* What the present op has ended: the store does not know yet. The record is made again, and read as
+ * if it came from there. */
+static bool recall_own(struct queue *q, const struct message *m, const struct message_id *id)
+{
+    struct local *l = local_behind(q);
+    bool dead = m->state == MESSAGE_DEAD;
+    if (!dead && (m->state != MESSAGE_DONE || q->config->history_ms == 0))
+        return false;
+    buf_clear(&l->scratch);
+    record_put_whole(&l->scratch, m, l->shared->boot, INT64_MAX);
+    return admit_ended(q, l->scratch.data, l->scratch.len, id->seq, id,
+                       dead ? KEY_DEAD : KEY_HISTORY);
+}
+
+static bool recall(struct queue *q, const struct message_id *id)
+{
+    const struct message *own = find_ended(local_queue_of(q), id->seq);
+    if (own)
+        return recall_own(q, own, id);
+    journal_await_cold(local_queue_of(q));
+    return tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY);
+}
+
+/* A number that is in memory is nowhere else: the id is not the message's own. */
 bool guest_bring(struct resident_queue *rq, const struct message_id *id)
 {
     struct queue *q = &rq->core;
-    journal_await_cold(local_queue_of(q));
-    bool came =
-        tail_bring(q, id) || recall_ended(q, id, KEY_DEAD) || recall_ended(q, id, KEY_HISTORY);
+    bool here = tail_in_memory(q, id->seq) || seqmap_get(&q->dead, id->seq);
+    bool came = !here && recall(q, id);
     if (came)
         welcome(local_queue_of(q), id->seq);
     return came;

@@ -5,6 +5,7 @@
  *   tail.c     messages that are only in the store, on their way there and back
  *   fetch.c    … read for claims, delays and what expires, merged into memory
  *   guest.c    … and those that are brought in for one op
+ *   hold.c     ops that wait until the store has what memory has done
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
@@ -33,11 +34,13 @@
  *      committed; a refill looks there too.
  *   2. A refill never looks before the lane's bound, where records may be on their
  *      way out. Where one behind the bound was deleted, it waits for that group first.
- *   3. Every other read of the store waits for what is under way, if that is cold and the queue's.
+ *   3. Every other read of the store waits for what is under way, if that is cold and the queue's:
+ *      the op is parked, and the queue held (hold.c).
  *
  * With a caller that asks before it claims (engine_holds) a thread reads what claims, delays and
  * times to live need, and a sweep merges it (fetch.c). What is left to rule 3 are calls that name a
- * message or ask for a page.
+ * message or ask for a page. No loop waits for a commit then. A caller that does not ask has no
+ * reader, and waits in all of these places (journal_wait).
  *
  * The core reports what its verbs did; journal.c writes that down before anything else is asked of
  * the store. So a group that is closed early has the records and the counters of one moment. */
@@ -119,6 +122,11 @@ struct local_queue {
     struct dedup_pending *dedup;
     uint32_t dedup_first, dedup_count, dedup_cap;
     uint64_t cold_group; /* the last group with cold records of it */
+    /* hold.c */
+    struct engine_op *parked, *parked_last; /* in order; none while it is not held */
+    uint64_t hold_group;                    /* held until this one is committed */
+    bool listed;                            /* in local.held */
+    struct local_queue *next_held;
     struct fetch *fetches;
     int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
@@ -127,6 +135,9 @@ struct local_queue {
     /* Sequence numbers of messages recalled for the present op. */
     uint64_t *guests;
     uint32_t guest_count, guest_cap;
+    /* Messages that ended in the present op, which may name them again; owned. */
+    struct message **ended;
+    uint32_t ended_count, ended_cap;
 };
 
 struct cold_put {
@@ -154,9 +165,11 @@ struct local {
     uint32_t cold_count, cold_cap;
     struct buf cold_values;
     struct buf scratch;
-    struct engine_op *aside, *aside_last; /* ops that would wait for a full disk, in order */
-    struct read_job *asked;               /* to be handed to the reader with the open group */
-    struct read_job *fetched;             /* back from it, to be merged by the next sweep */
+    bool synced;              /* the store had all cold records of `present` when its op began */
+    bool repeats;             /* the present op may name a message twice */
+    struct local_queue *held; /* queues that are, or were since the last sweep */
+    struct read_job *asked;   /* to be handed to the reader with the open group */
+    struct read_job *fetched; /* back from it, to be merged by the next sweep */
 };
 
 /* journal.c */
@@ -249,7 +262,18 @@ void fetch_free_jobs(struct read_job *list);
 /* guest.c */
 bool guest_bring(struct resident_queue *rq, const struct message_id *id);
 void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
-void guests_dismiss(struct local_queue *lq); /* after the op */
+void guests_dismiss(struct local_queue *lq);                 /* after the op */
+void guest_ended(struct local_queue *lq, struct message *m); /* takes it */
+
+/* hold.c */
+bool hold_needed(struct local_queue *lq, const struct engine_op *op); /* op cannot run now */
+void hold_park(struct local_queue *lq, struct engine_op *op); /* … or is behind one that cannot */
+struct local_queue *hold_over(struct local *l);      /* ends one hold that can end, or NULL */
+struct engine_op *hold_next(struct local_queue *lq); /* takes the first parked op, or NULL */
+bool hold_again(struct local_queue *lq);  /* after a hold: the first parked op needs one */
+void hold_forget(struct local_queue *lq); /* the queue goes; nothing is parked */
+bool hold_shows(const struct local *l);   /* a hold has ended, and a sweep is to tell */
+void hold_show(struct local *l, struct engine_op *sweep);
 
 /* walk.c */
 void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now);

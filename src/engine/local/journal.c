@@ -3,6 +3,7 @@
 #include "base/plant.h"
 #include "engine/local/impl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,9 @@ void journal_close(struct local *l)
     if (!l->open)
         return;
     struct group *g = l->open;
+    assert(g->number == l->submitted + 1);
+    assert(l->cold_group <= g->number);
+    assert(l->cold_count == 0);
     l->open = NULL;
     l->submitted = g->number;
     commit_submit(l->shared->commit, g);
@@ -422,7 +426,10 @@ static void write_end(struct local_queue *lq, struct message *m, enum message_st
 static void ended(struct local_queue *lq, const struct queue_report *report)
 {
     write_end(lq, report->message, report->from);
-    message_free(report->message);
+    if (lq->local->repeats)
+        guest_ended(lq, report->message);
+    else
+        message_free(report->message);
 }
 
 static void revived(struct local_queue *lq, const struct queue_report *report)
@@ -526,8 +533,11 @@ void journal_wait(struct local *l, uint64_t up_to)
 
 void journal_await_cold(struct local_queue *lq)
 {
-    if (lq->cold_group > lq->local->finished)
-        journal_wait(lq->local, lq->cold_group);
+    struct local *l = lq->local;
+    if (l->shared->reader)
+        assert(l->synced);
+    else if (lq->cold_group > l->finished)
+        journal_wait(l, lq->cold_group);
 }
 
 bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit)

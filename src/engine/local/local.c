@@ -42,14 +42,17 @@ struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t 
 
 static void local_queue_free(struct local_queue *lq)
 {
+    assert(!lq->parked);
     journal_unpend(lq);
     fetch_abandon(lq);
+    hold_forget(lq);
     tail_limbo_free(lq, UINT64_MAX);
     journal_keys_free(lq, UINT64_MAX);
     resident_queue_free(lq->rq);
     free(lq->limbo);
     free(lq->dedup);
     free(lq->guests);
+    free(lq->ended);
     free(lq);
 }
 
@@ -119,17 +122,34 @@ static void queue_delete(struct local *l, struct engine_op *op)
     write_next_queue(l);
     store_keeps(l->shared->store, rq->face.id, -1);
     fetch_abandon(local_queue_of(&rq->core));
+    hold_forget(local_queue_of(&rq->core));
     resident_queue_retire(rq);
 }
 
 /* The engine */
+
+/* Only what ends is met again in an op that names it twice. */
+static bool may_repeat(const struct engine_op *op)
+{
+    return ((op->verb == ENGINE_ACK || op->verb == ENGINE_NACK || op->verb == ENGINE_RELEASE) &&
+            op->settle.count > 1) ||
+           (op->verb == ENGINE_DEAD_DROP && op->bulk.id_count > 1);
+}
+
+static void begin_op(struct local_queue *lq, const struct engine_op *op, struct instant now)
+{
+    struct local *l = lq->local;
+    l->synced = lq->cold_group <= l->finished;
+    l->repeats = l->shared->reader && may_repeat(op);
+    peaks_see(&lq->peaks, now.wall_ms, lq->rq->face.next_seq);
+}
 
 static void apply(struct local *l, struct engine_op *op, struct instant now)
 {
     struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
     l->present = lq ? lq->rq : NULL;
     if (lq)
-        peaks_see(&lq->peaks, now.wall_ms, lq->rq->face.next_seq);
+        begin_op(lq, op, now);
     switch (op->verb) {
     case ENGINE_QUEUE_SET:
         queue_set(l, op);
@@ -159,6 +179,7 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
         break;
     case ENGINE_SWEEP:
         fetch_merge(l, op, now);
+        hold_show(l, op);
         resident_apply(&l->r, op, now);
         break;
     default:
@@ -168,6 +189,7 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
     }
     if (lq) {
         guests_dismiss(lq);
+        l->repeats = false;
         tail_top_up(lq->rq, now);
         resident_touch(lq->rq);
     }
@@ -265,23 +287,14 @@ static void refuse_storing(struct engine_op *op, enum status status)
         op->import.items[i].status = status;
 }
 
-/* An op that walks the store waits for what is under way, and the whole loop with it. While that
- * waits for room on a full disk, the op stands aside: nobody knows for how long. What was submitted
- * after it may be done before it then. */
-static bool stands_aside(const struct local *l, const struct engine_op *op)
+/* The op is reported with the open group. */
+static void join_group(struct local *l, struct engine_op *op)
 {
-    bool walks = op->verb == ENGINE_GET || op->verb == ENGINE_LIST ||
-                 op->verb == ENGINE_DEAD_LIST || op->verb == ENGINE_PURGE ||
-                 op->verb == ENGINE_DEAD_REDRIVE || op->verb == ENGINE_DEAD_DROP;
-    return walks && local_queue_of(&resident_queue_of(op->queue)->core)->cold_group > l->finished &&
-           store_waits(l->shared->store);
-}
-
-static void put_aside(struct local *l, struct engine_op *op)
-{
+    struct group *g = journal_group(l);
     op->next = NULL;
-    *(l->aside ? &l->aside_last->next : &l->aside) = op;
-    l->aside_last = op;
+    *g->last = op;
+    g->last = &op->next;
+    g->op_count++;
 }
 
 static void submit_now(struct local *l, struct engine_op *op, struct instant now)
@@ -292,33 +305,57 @@ static void submit_now(struct local *l, struct engine_op *op, struct instant now
         refuse_storing(op, STATUS_STORAGE_FULL);
     else
         apply(l, op, now);
-    struct group *g = journal_group(l);
-    op->next = NULL;
-    *g->last = op;
-    g->last = &op->next;
-    g->op_count++;
+    join_group(l, op);
 }
 
-static void take_aside(struct local *l)
+/* A queue that is deleted takes what is parked with it: what needs the store comes too late, the
+ * rest takes effect in its order. */
+static void submit_delete(struct local *l, struct local_queue *lq, struct engine_op *op)
 {
-    while (l->aside) {
-        struct engine_op *op = l->aside;
-        l->aside = op->next;
-        submit_now(l, op, l->now);
+    const struct queue_view *v = &lq->rq->face.view;
+    for (struct engine_op *parked; (parked = hold_next(lq));) {
+        if (l->r.base.failed || !hold_needed(lq, parked)) {
+            submit_now(l, parked, l->now);
+            continue;
+        }
+        parked->status = STATUS_QUEUE_NOT_FOUND;
+        join_group(l, parked);
     }
+    hold_forget(lq);
+    bool filled = v->ready + v->scheduled + v->leased + v->dead + lq->rq->face.schedules > 0;
+    if (l->r.base.failed || !op->remove.if_empty || !filled) {
+        submit_now(l, op, l->now);
+        return;
+    }
+    op->status = STATUS_QUEUE_NOT_EMPTY;
+    join_group(l, op);
 }
 
 static void submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     struct local *l = local_of(e);
+    struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
+    bool held = lq && lq->rq->held;
+    bool may_park = lq && l->shared->reader && !e->failed;
     l->now = now;
-    if (!e->failed && stands_aside(l, op)) {
-        put_aside(l, op);
-        return;
+    if (held && op->verb == ENGINE_QUEUE_DELETE)
+        submit_delete(l, lq, op);
+    else if (may_park && (held || hold_needed(lq, op)))
+        hold_park(lq, op);
+    else
+        submit_now(l, op, now);
+}
+
+/* Takes up what was parked, as far as the store has come. True: there is something to flush. */
+static bool take_parked(struct local *l)
+{
+    struct local_queue *lq;
+    bool any = false;
+    for (; (lq = hold_over(l)); any = true) {
+        while (lq->parked && !hold_again(lq))
+            submit_now(l, hold_next(lq), l->now);
     }
-    if (op->verb == ENGINE_QUEUE_DELETE) /* they may be about this queue */
-        take_aside(l);
-    submit_now(l, op, now);
+    return any;
 }
 
 /* The ops of the open group, which is left without them: for the planted bug in flush(). */
@@ -357,12 +394,14 @@ static uint32_t poll(struct engine *e)
             e->failed = true;
         else
             journal_committed(l, g->number);
+        assert(g->number == l->finished + 1);
+        assert(g->number <= l->submitted);
         l->finished = g->number;
         e->counters.group_ops += g->op_count;
         for (struct engine_op *op = g->first; op; count++) {
             struct engine_op *next = op->next;
-            struct resident_queue *gone =
-                op->verb == ENGINE_QUEUE_DELETE ? resident_queue_of(op->queue) : NULL;
+            bool goes = op->verb == ENGINE_QUEUE_DELETE && op->status != STATUS_QUEUE_NOT_EMPTY;
+            struct resident_queue *gone = goes ? resident_queue_of(op->queue) : NULL;
             if (g->status)
                 op->status = g->status;
             engine_finish(e, op);
@@ -373,10 +412,8 @@ static uint32_t poll(struct engine *e)
         journal_recycle(l, g);
         g = next_group;
     }
-    if (l->aside && (e->failed || !store_waits(l->shared->store))) {
-        take_aside(l);
+    if (l->held && take_parked(l))
         flush(e);
-    }
     if (e->reading > 0)
         fetch_take(l);
     if (!e->failed) { /* a sync between groups can fail as well */
@@ -394,7 +431,8 @@ static uint32_t poll(struct engine *e)
 
 static int64_t next_due_ms(struct engine *e, struct instant now)
 {
-    return local_of(e)->fetched ? 0 : resident_next_due_ms(e, now);
+    const struct local *l = local_of(e);
+    return l->fetched || hold_shows(l) ? 0 : resident_next_due_ms(e, now);
 }
 
 static bool holds(struct engine *e, struct engine_queue *q, const struct claim_question *ask,
@@ -403,6 +441,8 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
     struct local *l = local_of(e);
     struct local_queue *lq = local_queue_of(&resident_queue_of(q)->core);
     uint32_t missing;
+    if (lq->rq->held && !e->failed)
+        return false;
     if (queue_holds(&lq->rq->core, ask, now, &missing) || !l->shared->reader || e->failed)
         return true;
     for (; missing; missing &= missing - 1) {

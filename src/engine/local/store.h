@@ -52,7 +52,6 @@ enum status store_space(struct store *s);
 MUST_USE enum status store_space_take(struct store *s, uint64_t bytes);
 void store_space_done(struct store *s, uint64_t bytes);
 uint64_t store_space_free(struct store *s);
-bool store_waits(struct store *s);      /* what is being written waits for room on the disk */
 void store_space_look(struct store *s); /* asks the file system */
 
 /* Building a batch: one thread. */

@@ -30,7 +30,6 @@ struct space {
     atomic_ullong stored;    /* bytes that were let in … */
     atomic_ullong done;      /* … and of these, what was applied or given up */
     atomic_bool refused;     /* somebody, since the last look */
-    atomic_bool waits;       /* tables wait for room; the log tells for itself */
     atomic_bool scarce;      /* the end may come soon: be prepared */
     atomic_ullong scarce_us; /* mono; when it was last so */
 

@@ -159,11 +159,6 @@ uint64_t store_space_free(struct store *s)
     return atomic_load(&s->space.free);
 }
 
-bool store_waits(struct store *s)
-{
-    return atomic_load_explicit(&s->space.waits, memory_order_relaxed) || wal_waits(s->wal);
-}
-
 /* A full disk */
 
 /* Often while messages leave. When nothing leaves any more there is soon nothing to gain. */

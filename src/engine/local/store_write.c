@@ -185,7 +185,6 @@ static bool flush_is_retried(struct store *s, const char *message, int *turn)
 {
     if (!out_of_space(s, message))
         return false;
-    atomic_store(&s->space.waits, true);
     if (*turn == 0)
         log_warn("the disk is full; the tables wait for room", "dir=\"%s\" wait_ms=%d", s->dir,
                  RETRY_MAX_MS);
@@ -204,7 +203,6 @@ static char *write_part(struct store *s, rocksdb_writebatch_t *part)
         rocksdb_free(message);
         message = NULL;
     }
-    atomic_store(&s->space.waits, false);
     return message;
 }
 

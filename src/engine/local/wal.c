@@ -318,11 +318,6 @@ uint64_t wal_synced(const struct wal *w)
     return w->synced;
 }
 
-bool wal_waits(struct wal *w)
-{
-    return atomic_load_explicit(&w->waits, memory_order_relaxed);
-}
-
 uint64_t wal_written(struct wal *w)
 {
     return atomic_load_explicit(&w->written, memory_order_acquire);
@@ -383,13 +378,11 @@ static enum status take_segment(struct wal *w, struct buf *error)
         log_warn("the disk is full; the log waits for room", "dir=\"%s\" wait_ms=%lld", w->dir,
                  (long long)wait_ms);
     while (status == STATUS_STORAGE_FULL && wait_ms > 0) {
-        atomic_store(&w->waits, true);
         nanosleep(&pause, NULL);
         wait_ms -= FULL_PAUSE_MS;
         buf_clear(error);
         status = take_or_create(w, error);
     }
-    atomic_store(&w->waits, false);
     return status;
 }
 

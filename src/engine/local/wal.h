@@ -86,7 +86,6 @@ MUST_USE enum status wal_write(struct wal *w, struct buf *error);
 MUST_USE enum status wal_sync(struct wal *w, struct buf *error);
 uint64_t wal_synced(const struct wal *w); /* the last sequence number on the disk */
 uint64_t wal_written(struct wal *w);      /* … in the files; any thread */
-bool wal_waits(struct wal *w);            /* the writer waits for room on the disk; any thread */
 
 uint64_t wal_bytes(const struct wal *w);         /* written so far, by this process */
 void wal_recycle(struct wal *w, uint64_t floor); /* all before it is in the tables */

@@ -64,7 +64,6 @@ struct wal {
     bool held;             /* the floor stays where it is, and no frame from floor_held on goes */
     uint64_t floor_held;   /* floor_synced when that began */
 
-    atomic_bool waits;     /* the writer waits for room on the disk, for other threads */
     atomic_ullong written; /* the last sequence number that is in the files, for other threads */
 };
 
