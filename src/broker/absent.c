@@ -92,7 +92,7 @@ void absent_join(struct dispatcher *d)
         struct request *r = a->line.first;
         stand_up(r);
         r->dispatcher = d;
-        d->references++;
+        dispatcher_ref(d);
         list_append(&d->parked, r);
     }
 }
@@ -104,7 +104,7 @@ void absent_timeout(struct request *r)
         give_up(r, STATUS_OK);
         return;
     }
-    manage_look_up(s, r->queue, NULL); /* all of the line go along */
+    creation_look_up(s, r->queue, NULL); /* all of the line go along */
 }
 
 void absent_hangup(struct request *r)

@@ -14,7 +14,7 @@ void dispatch_mark(struct dispatcher *d)
     if (d->dirty || (PLANTED(LOST_WAKEUP) && d->waiting_count == 1))
         return;
     d->dirty = true;
-    d->references++;
+    dispatcher_ref(d);
     d->next_dirty = d->shard->dirty;
     d->shard->dirty = d;
 }
@@ -185,7 +185,7 @@ static void stop_brief(struct dispatcher *d, struct request *r, enum status stat
 
 static void refuse_level(struct request *r)
 {
-    manage_refuse_level(r->shard, r, "/min_priority");
+    level_refuse(r->shard, r, "/min_priority");
 }
 
 static void try_again(struct request *r)
@@ -205,7 +205,7 @@ static void plan_anew(struct request *r)
         shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
         return;
     }
-    manage_touched(d->queue);
+    dispatcher_touched(d->queue);
     r->work->max_rank = rank_of_request(&d->queue->config, r);
     if (r->shard->draining || request_hung_up(r))
         shard_finish(r->shard, r, STATUS_OK);
@@ -238,7 +238,7 @@ static void claim_done(struct engine_op *op)
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     r->dispatcher->claims--;
-    rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
+    claim_rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0)
         learn_fit(r->dispatcher, w);
     if (!op->status && op->claim.found > 0 && request_hung_up(r) && open) {
@@ -251,7 +251,7 @@ static void claim_done(struct engine_op *op)
     }
     if (r->race && claim_missed(op)) {
         if (op->outdated && open)
-            manage_touched(r->dispatcher->queue);
+            dispatcher_touched(r->dispatcher->queue);
         race_leave(r);
         return;
     }
@@ -409,7 +409,7 @@ static void look_again(struct dispatcher *d);
 
 void dispatch_serve(struct dispatcher *d)
 {
-    manage_follow(d);
+    configuration_follow(d);
     d->fetching = false;
     serve(d);
     if (d->brief > 0 && !d->fetching)
@@ -484,12 +484,12 @@ static bool has_to_look(const struct dispatcher *d, const struct request *r)
 
 void dispatch_claim(struct dispatcher *d, struct request *r)
 {
-    manage_follow(d);
+    configuration_follow(d);
     if (request_hung_up(r)) { /* while its queue was being opened */
         r->op.claim.found = 0;
         shard_finish(d->shard, r, STATUS_OK);
     } else if (has_to_look(d, r)) {
-        manage_look_first(d, r, claim_now);
+        view_refresh(d, r, claim_now);
     } else {
         claim_now(d, r);
     }
@@ -551,7 +551,7 @@ void dispatch_look(struct dispatcher *d, struct request *r)
     if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
         look_now(d, r);
     else
-        manage_look_first(d, r, look_now);
+        view_refresh(d, r, look_now);
 }
 
 void dispatch_timeout(struct request *r)

@@ -18,11 +18,11 @@ static void some_done(struct engine_op *op)
 void escalate_some(struct dispatcher *d, struct request *r)
 {
     int slot;
-    if (manage_has_to_look(d, r, &r->priority)) {
-        manage_look_first(d, r, escalate_some);
+    if (level_may_be_new(d, r, &r->priority)) {
+        view_refresh(d, r, escalate_some);
         return;
     }
-    if (!manage_level(d, r, &r->priority, "/priority", &slot))
+    if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
     r->op.verb = ENGINE_ESCALATE;
     r->op.escalate.slot = (uint8_t)slot;
@@ -85,7 +85,7 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
 static void escalate_page(struct request *r)
 {
     int slot;
-    if (!manage_level(r->dispatcher, r, &r->priority, "/priority", &slot))
+    if (!level_take(r->dispatcher, r, &r->priority, "/priority", &slot))
         return;
     struct engine_op op = {.verb = ENGINE_ESCALATE, .escalate = r->op.escalate};
     op.escalate.slot = (uint8_t)slot;
@@ -153,12 +153,12 @@ static void choose_slots(struct work *w, const struct queue_config *config, int 
 void escalate_all(struct dispatcher *d, struct request *r)
 {
     int from, to;
-    if (manage_has_to_look(d, r, &r->priority) || manage_has_to_look(d, r, &r->filter->priority)) {
-        manage_look_first(d, r, escalate_all);
+    if (level_may_be_new(d, r, &r->priority) || level_may_be_new(d, r, &r->filter->priority)) {
+        view_refresh(d, r, escalate_all);
         return;
     }
-    if (!manage_level(d, r, &r->priority, "/priority", &to) ||
-        !manage_level(d, r, &r->filter->priority, "/filter/priority", &from))
+    if (!level_take(d, r, &r->priority, "/priority", &to) ||
+        !level_take(d, r, &r->filter->priority, "/filter/priority", &from))
         return;
     work_free(d->shard, r); /* of a look */
     struct work *w = work_new(d->shard, r);

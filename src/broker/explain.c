@@ -7,42 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rate of claims */
-
-/* Seconds that have passed since are empty. */
-static void rate_move_on(struct claim_rate *rate, int64_t second)
-{
-    if (second - rate->last_s >= RATE_SECONDS)
-        memset(rate->counts, 0, sizeof(rate->counts));
-    else
-        while (rate->last_s < second)
-            rate->counts[++rate->last_s % RATE_SECONDS] = 0;
-    rate->last_s = second;
-}
-
-void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms)
-{
-    int64_t second = mono_ms / 1000;
-    if (rate->first_s == 0)
-        rate->first_s = rate->last_s = second;
-    if (second != rate->last_s)
-        rate_move_on(rate, second);
-    rate->counts[second % RATE_SECONDS] += claims;
-}
-
-double rate_per_second(const struct claim_rate *rate, int64_t mono_ms)
-{
-    struct claim_rate now = *rate;
-    int64_t second = mono_ms / 1000, span = second - rate->first_s + 1;
-    uint64_t sum = 0;
-    if (rate->first_s == 0)
-        return 0;
-    rate_move_on(&now, second);
-    for (int i = 0; i < RATE_SECONDS; i++)
-        sum += now.counts[i];
-    return (double)sum / (double)(span < RATE_SECONDS ? span : RATE_SECONDS);
-}
-
 /* Counting */
 
 static void submit_count(struct request *r, uint32_t count, engine_done *done)
@@ -64,7 +28,7 @@ void explain_show(struct dispatcher *d, struct request *r, struct queue_facts fa
     facts.waiting_consumers = d->waiting_count;
     facts.oldest_ready_ms = shard_oldest_ready_ms(d);
     facts.alerts = alerts_raised(d);
-    facts.claims_per_second = rate_per_second(&d->rate, d->shard->now.mono_ms);
+    facts.claims_per_second = claim_rate_per_second(&d->rate, d->shard->now.mono_ms);
     r->show_queue(r, &facts);
 }
 
@@ -122,7 +86,7 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
 static struct explain explain_of(const struct request *r)
 {
     const struct queue_config *config = &r->dispatcher->queue->config;
-    manage_follow(r->dispatcher);
+    configuration_follow(r->dispatcher);
     return (struct explain){
         .config = config,
         .policy = &r->dispatcher->policy,
@@ -164,7 +128,7 @@ static void tell_position(struct request *r, const struct explain *e)
     int as = ready ? age_effective_rank(e->config, e->rank, e->ready_ms, e->now_ms) : e->rank;
     p->effective = e->config->levels[as];
     p->wait_for = waits_for(r->dispatcher->queue, p, e->rank);
-    p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
+    p->claims_per_second = claim_rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
     p->start_ms = estimate_start(p, e->now_ms);
     shard_finish(r->shard, r, STATUS_OK);
 }

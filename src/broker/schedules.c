@@ -77,7 +77,7 @@ enum status broker_schedule_refusal(const struct request *r, const char *name)
 static void firing_free(struct firing *f)
 {
     draft_fini(&f->item.draft);
-    manage_unref(f->dispatcher);
+    dispatcher_unref(f->dispatcher);
     free(f);
 }
 
@@ -103,7 +103,7 @@ static struct firing *firing_add(struct shard *s, struct dispatcher *d,
 {
     struct firing *f = mem_zalloc(sizeof(*f));
     f->dispatcher = d;
-    d->references++;
+    dispatcher_ref(d);
     snprintf(f->name, sizeof(f->name), "%s", schedule->name);
     f->op = (struct engine_op){.verb = ENGINE_FIRE, .done = fired, .user = f};
     f->op.fire.name = f->name;
@@ -179,11 +179,11 @@ void schedules_request(struct dispatcher *d, struct request *r)
     const bool sets = r->op.verb == ENGINE_SCHEDULE_SET;
     const struct priority_ref *priority = sets ? &r->op.schedule.set->draft.priority : NULL;
     int slot;
-    if (sets && manage_has_to_look(d, r, priority)) {
-        manage_look_first(d, r, schedules_request);
+    if (sets && level_may_be_new(d, r, priority)) {
+        view_refresh(d, r, schedules_request);
         return;
     }
-    if (sets && !manage_level(d, r, priority, "/priority", &slot))
+    if (sets && !level_take(d, r, priority, "/priority", &slot))
         return;
     r->op.queue = d->queue;
     r->op.done = done;

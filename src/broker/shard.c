@@ -67,7 +67,7 @@ static void start_over(struct shard *s, struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
     if (d->state == DISPATCHER_OPEN && d->queue->gone)
-        manage_touched(d->queue);
+        dispatcher_touched(d->queue);
     if (r->kind == REQUEST_CLAIM && r->work && r->work->visit) {
         bool waits = r->work->timer.height > 0;
         int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
@@ -76,7 +76,7 @@ static void start_over(struct shard *s, struct request *r)
     }
     work_free(s, r);
     r->dispatcher = NULL;
-    manage_unref(d);
+    dispatcher_unref(d);
     r->looked_up = false;
     r->stay = 0;
     r->restarts++;
@@ -108,7 +108,7 @@ static void answer(struct shard *s, struct request *r)
     work_free(s, r);
     r->dispatcher = NULL;
     if (d)
-        manage_unref(d);
+        dispatcher_unref(d);
     bool hung_up = !r->local && atomic_fetch_or(&r->flags, REQUEST_ANSWERED) & REQUEST_HUNG_UP;
     if (hung_up && !r->hangup_taken)
         r->answer_waits = true;
@@ -155,9 +155,9 @@ void shard_submit(struct shard *s, struct engine_op *op)
 void shard_touched(struct shard *s, struct engine_queue *q)
 {
     if (q->user)
-        manage_touched(q);
-    else if (!q->gone && !manage_find(s, q->name))
-        manage_adopt(s, q); /* another process made it */
+        dispatcher_touched(q);
+    else if (!q->gone && !dispatcher_find(s, q->name))
+        dispatcher_adopt(s, q); /* another process made it */
 }
 
 static void sweep_touched(struct engine_op *op, struct engine_queue *q)
@@ -262,11 +262,11 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_ESCALATE] = escalate_some,
     [REQUEST_ESCALATE_ALL] = escalate_all,
     [REQUEST_POSITION] = explain_position,
-    [REQUEST_PURGE] = manage_portions,
-    [REQUEST_REDRIVE] = manage_portions,
-    [REQUEST_DEAD_DROP] = manage_portions,
-    [REQUEST_CONFIGURE] = manage_configure,
-    [REQUEST_DELETE] = manage_delete,
+    [REQUEST_PURGE] = portions_begin,
+    [REQUEST_REDRIVE] = portions_begin,
+    [REQUEST_DEAD_DROP] = portions_begin,
+    [REQUEST_CONFIGURE] = configuration_change,
+    [REQUEST_DELETE] = deletion_begin,
     [REQUEST_QUEUE] = show_queue,
     [REQUEST_STATS] = explain_stats,
     [REQUEST_SCHEDULE_SET] = schedules_request,
@@ -280,7 +280,7 @@ static uint64_t inbox_limit(struct shard *s, const struct request *r)
     uint64_t limit = s->broker->options.inbox_max;
     if (r->kind != REQUEST_PUT)
         return limit + limit / 2;
-    const struct dispatcher *d = manage_find(s, r->queue);
+    const struct dispatcher *d = dispatcher_find(s, r->queue);
     bool urgent = d && d->queue && r->op.put.count > 0 &&
                   levels_resolve(&d->queue->config, &r->op.put.items[0].draft.priority) == 0;
     return urgent ? limit + limit / 4 : limit;
@@ -338,13 +338,13 @@ static void take(struct shard *s, struct request *r)
         many_claim(s, r);
         return;
     }
-    struct dispatcher *d = manage_find(s, r->queue);
+    struct dispatcher *d = dispatcher_find(s, r->queue);
     if (!d) {
-        manage_missing(s, r);
+        creation_begin(s, r);
         return;
     }
     r->dispatcher = d;
-    d->references++;
+    dispatcher_ref(d);
     if (d->state == DISPATCHER_OPENING)
         list_append(&d->parked, r);
     else
@@ -389,7 +389,7 @@ static void run_timers(struct shard *s)
         else if (w->request->kind == REQUEST_PUT || w->request->kind == REQUEST_IMPORT)
             store_go_on(w->request);
         else if (w->request->kind != REQUEST_CLAIM)
-            manage_portion_timer(w->request);
+            portions_go_on(w->request);
         else if (w->request->dispatcher)
             dispatch_timeout(w->request);
         else
@@ -450,7 +450,7 @@ static void serve_dirty(struct shard *s)
         d->dirty = false;
         if (d->state == DISPATCHER_OPEN)
             dispatch_serve(d);
-        manage_unref(d);
+        dispatcher_unref(d);
     }
 }
 
@@ -585,7 +585,7 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
     uv_mutex_init(&s->published_mutex);
     size_t at = 0;
     for (struct engine_queue *q; (q = engine_queue_each(engine, &at));)
-        manage_adopt(s, q);
+        dispatcher_adopt(s, q);
     arm_timer(s);
     publish(s);
 }

@@ -1,19 +1,26 @@
 /* Private to the broker: a shard and the dispatchers of its queues. Everything
  * here runs on the shard's own loop.
  *
- *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
- *   dispatch.c  who gets which message: policy, waiting consumers
- *   absent.c    consumers that wait for a queue that is not there yet
- *   many.c      consumers that take from several queues at once
- *   manage.c    queues come, change and go; work that is done in portions
- *   escalate.c  messages get another level, one or many
- *   store.c     messages come in: large batches in portions
- *   import.c    messages from elsewhere: their levels have to be there
- *   show.c      queues are shown, one or all of them
- *   explain.c   why a message waits; what is there of what age
- *   schedules.c messages of due times; what clients ask about schedules
- *   backup.c    a copy of the store, on a thread of its own
- *   alerts.c    thresholds that were crossed; webhook.c tells the world */
+ *   shard.c          the loop: requests in, ops to the engine, answers out; timers; drain
+ *   dispatcher.c     a queue as its shard has it: found, opened, referred to, unlisted
+ *   creation.c       queues that are not known yet: made, or found where another process made them
+ *   configuration.c  a queue gets another configuration, and the dispatcher follows
+ *   deletion.c       a queue goes
+ *   view.c           what other processes did to a queue, before something is decided by it
+ *   level.c          the level that a request names, or its refusal
+ *   dispatch.c       who gets which message: policy, waiting consumers
+ *   absent.c         consumers that wait for a queue that is not there yet
+ *   many.c           consumers that take from several queues at once
+ *   portions.c       purge, redrive and drop: work that is done in portions
+ *   escalate.c       messages get another level, one or many
+ *   store.c          messages come in: large batches in portions
+ *   import.c         messages from elsewhere: their levels have to be there
+ *   show.c           queues are shown, one or all of them
+ *   explain.c        why a message waits; what is there of what age
+ *   claim_rate.c     how many messages were claimed of late
+ *   schedules.c      messages of due times; what clients ask about schedules
+ *   backup.c         a copy of the store, on a thread of its own
+ *   alerts.c         thresholds that were crossed; webhook.c tells the world */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
 
@@ -21,6 +28,9 @@
 #include "base/map.h"
 #include "broker/alerts.h"
 #include "broker/broker.h"
+#include "broker/claim_rate.h"
+
+#include <assert.h>
 
 struct shard;
 
@@ -69,14 +79,6 @@ struct work {
     struct order_node timer; /* in shard->timers; key: mono_ms; last */
 };
 
-/* Claims of the last seconds. */
-#define RATE_SECONDS 30
-struct claim_rate {
-    int64_t first_s; /* when counting began, monotonic */
-    int64_t last_s;
-    uint32_t counts[RATE_SECONDS]; /* by second modulo RATE_SECONDS */
-};
-
 enum dispatcher_state { DISPATCHER_OPENING, DISPATCHER_OPEN, DISPATCHER_GONE };
 
 struct request_list {
@@ -101,7 +103,8 @@ struct dispatcher {
     uint32_t claims; /* that the engine has not answered yet */
     uint32_t fit;    /* how many messages a claim asks for at most, by the size of the last ones;
                         only where the engine leases them before it shows them */
-    uint32_t references; /* requests under way */
+    uint32_t
+        references; /* the map, requests under way, the dirty list, due times, a list of queues */
     bool dirty;
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
@@ -236,8 +239,6 @@ void show_go_on(struct request *r); /* with the next portion */
 void explain_position(struct dispatcher *d, struct request *r);
 void explain_stats(struct dispatcher *d, struct request *r);
 void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts);
-void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms);
-double rate_per_second(const struct claim_rate *rate, int64_t mono_ms);
 
 /* schedules.c */
 void schedules_due(struct shard *s, struct engine_queue *q, const struct schedule *schedule,
@@ -257,31 +258,59 @@ void store_go_on(struct request *r);
 /* import.c */
 void import_check(struct dispatcher *d, struct request *r);
 
-/* manage.c */
-struct dispatcher *manage_find(struct shard *s, const char *name);
-void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
-void manage_missing(struct shard *s, struct request *r);    /* a request for a queue not known */
+/* dispatcher.c */
+struct dispatcher *dispatcher_find(struct shard *s, const char *name); /* NULL: not known */
+/* Opening, in the map, with all who waited for a queue of this name parked in it. */
+struct dispatcher *dispatcher_new(struct shard *s, const char *name);
+void dispatcher_open(struct dispatcher *d,
+                     struct engine_queue *q); /* it is opening: it has q now */
+/* Those who are parked go on, or end with the status. */
+void dispatcher_unpark(struct dispatcher *d, enum status status);
+void dispatcher_unlist(struct dispatcher *d); /* out of the map: the name is free for a new queue */
+void dispatcher_unref(struct dispatcher *d);
+void dispatcher_adopt(struct shard *s, struct engine_queue *q); /* at start, or made by others */
+void dispatcher_touched(struct engine_queue *q); /* time passed, or others changed it */
+
+static inline void dispatcher_ref(struct dispatcher *d)
+{
+    assert(d->references > 0);
+    d->references++;
+}
+
+/* creation.c */
+void creation_begin(struct shard *s, struct request *r); /* a request for a queue not known */
 /* Asks the engine whether another process has made it; for r, or for those who wait for it. */
-void manage_look_up(struct shard *s, const char *name, struct request *r);
-void manage_touched(struct engine_queue *q); /* time passed, or others changed it */
+void creation_look_up(struct shard *s, const char *name, struct request *r);
+
+/* configuration.c */
 /* The queue may have another configuration than the policy was made by: whoever uses the policy
  * asks first. Each configuration fills the buckets once, however often it is heard of. */
-void manage_follow(struct dispatcher *d);
-void manage_configure(struct dispatcher *d, struct request *r);
-void manage_delete(struct dispatcher *d, struct request *r);
+void configuration_follow(struct dispatcher *d);
+/* The request edits the configuration; that it is paused or not any more is noted with the time. */
+enum status configuration_edit(struct shard *s, struct request *r, struct queue_config *config,
+                               bool is_new);
+void configuration_change(struct dispatcher *d, struct request *r);
+
+/* deletion.c */
+void deletion_begin(struct dispatcher *d, struct request *r);
+
+/* view.c */
 /* Calls `then` with what other processes have done to the queue up to now. */
-void manage_look_first(struct dispatcher *d, struct request *r,
-                       void (*then)(struct dispatcher *d, struct request *r));
-void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
-void manage_portion_timer(struct request *r);
+void view_refresh(struct dispatcher *d, struct request *r,
+                  void (*then)(struct dispatcher *d, struct request *r));
+
+/* portions.c */
+void portions_begin(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
+void portions_go_on(struct request *r);                       /* its timer */
+
+/* level.c */
 /* By what we know there is no such level, and others may have changed that: r has not looked yet.
  */
-bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
-                        const struct priority_ref *priority);
-void manage_refuse_level(struct shard *s, struct request *r, const char *field);
-bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
-                  const char *field, int *slot); /* false: refused; *slot -1 for none named */
-void manage_unref(struct dispatcher *d);         /* one reference less */
+bool level_may_be_new(const struct dispatcher *d, const struct request *r,
+                      const struct priority_ref *priority);
+void level_refuse(struct shard *s, struct request *r, const char *field);
+bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
+                const char *field, int *slot); /* false: refused; *slot -1 for none named */
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

@@ -15,7 +15,7 @@ static void show_one(struct dispatcher *d, struct request *r)
 
 void show_queue(struct dispatcher *d, struct request *r)
 {
-    manage_look_first(d, r, show_one);
+    view_refresh(d, r, show_one);
 }
 
 /* Every shard shows its queues, in portions, then hands the request to the next. Those that come
@@ -43,7 +43,7 @@ void show_go_on(struct request *r)
         struct dispatcher *d = w->shown[--w->item_count];
         if (d->state == DISPATCHER_OPEN)
             show(d, r);
-        manage_unref(d);
+        dispatcher_unref(d);
     }
     if (w->item_count > 0)
         shard_set_timer(s, w, s->now.mono_ms + 1);
@@ -57,7 +57,7 @@ static void show_known(struct shard *s, struct request *r)
     w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
-        d->references++;
+        dispatcher_ref(d);
         w->shown[w->item_count++] = d;
     }
     show_go_on(r);

@@ -1,0 +1,107 @@
+/* PURGE, REDRIVE and DEAD_DROP: a long job is many small ops, each a portion of it, so that others
+ * get their turn in between. */
+#include "broker/shard.h"
+
+#define PORTION      500 /* messages in one op */
+#define RATE_TICK_MS 100
+
+static void portion_done(struct engine_op *op);
+
+static bool portions_left(const struct request *r)
+{
+    const struct work *w = r->work;
+    return r->op.bulk.more && r->count < w->limit && r->dispatcher->state == DISPATCHER_OPEN &&
+           !r->shard->draining && !request_hung_up(r);
+}
+
+/* How many may be done now under the request's rate; 0: wait for the timer. */
+static uint64_t allowance(struct request *r)
+{
+    struct work *w = r->work;
+    int64_t now_ms = r->shard->now.mono_ms;
+    if (r->per_second <= 0)
+        return PORTION;
+    w->credit += (double)(now_ms - w->credited_ms) * r->per_second / 1000;
+    w->credited_ms = now_ms;
+    double burst = r->per_second < 1 ? 1 : r->per_second;
+    if (w->credit > burst)
+        w->credit = burst;
+    return w->credit < 1 ? 0 : (uint64_t)w->credit;
+}
+
+static void next_portion(struct request *r)
+{
+    struct work *w = r->work;
+    uint64_t max = allowance(r), left = w->limit - r->count;
+    if (max == 0) {
+        shard_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
+        return;
+    }
+    if (max > left)
+        max = left;
+    if (max > PORTION)
+        max = PORTION;
+    r->op.bulk.max = (uint32_t)max;
+    r->op.queue = r->dispatcher->queue;
+    r->op.done = portion_done;
+    r->op.user = r;
+    shard_submit(r->shard, &r->op);
+    dispatch_mark(r->dispatcher);
+}
+
+static void portion_done(struct engine_op *op)
+{
+    struct request *r = op->user;
+    r->count += op->bulk.count;
+    r->work->credit -= op->bulk.count;
+    dispatch_mark_late(r->dispatcher);
+    if (op->status || !portions_left(r))
+        shard_end(r->shard, r, op->status);
+    else
+        next_portion(r);
+}
+
+void portions_go_on(struct request *r)
+{
+    if (portions_left(r))
+        next_portion(r);
+    else
+        shard_finish(r->shard, r, STATUS_OK);
+}
+
+static const enum engine_verb portion_verbs[REQUEST_KIND_COUNT] = {
+    [REQUEST_PURGE] = ENGINE_PURGE,
+    [REQUEST_REDRIVE] = ENGINE_DEAD_REDRIVE,
+    [REQUEST_DEAD_DROP] = ENGINE_DEAD_DROP,
+};
+
+static void begin(struct dispatcher *d, struct request *r)
+{
+    struct shard *s = d->shard;
+    int slot;
+    if (!level_take(d, r, &r->priority, "/priority", &slot))
+        return;
+    struct work *w = r->work;
+    const struct queue_view *v = &d->queue->view;
+    /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
+    w->limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
+    if (r->max > 0 && r->max < w->limit)
+        w->limit = r->max;
+    w->credit = 1;
+    w->credited_ms = s->now.mono_ms;
+    r->count = 0;
+    r->op.verb = portion_verbs[r->kind];
+    r->op.bulk.slot = slot;
+    r->op.bulk.before_seq = d->queue->next_seq;
+    r->op.bulk.cursor = (struct list_cursor){0};
+    r->op.bulk.more = true;
+    if (w->limit == 0)
+        shard_finish(s, r, STATUS_OK);
+    else
+        next_portion(r);
+}
+
+void portions_begin(struct dispatcher *d, struct request *r)
+{
+    view_refresh(d, r, begin);
+}
