@@ -61,13 +61,13 @@ static int64_t next_look_ms(const struct shard *s, const struct work *w)
 
 void absent_claim(struct shard *s, struct request *r)
 {
-    if (r->wait_ms <= 0 || request_hung_up(r)) {
+    if (r->claim.wait_ms <= 0 || request_hung_up(r)) {
         r->op.claim.found = 0;
         shard_finish(s, r, STATUS_OK);
         return;
     }
     struct work *w = work_new(s, r);
-    w->until_ms = s->now.mono_ms + r->wait_ms;
+    w->until_ms = s->now.mono_ms + r->claim.wait_ms;
     w->parked = true;
     list_append(&absent_get(s, r->queue)->line, r);
     s->counters.waiting++;
@@ -81,7 +81,7 @@ static void stand_up(struct request *r)
     int64_t left_ms = r->work->until_ms - s->now.mono_ms;
     leave(r);
     work_free(s, r);
-    r->wait_ms = left_ms > 0 ? left_ms : 0;
+    r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
     r->looked_up = false;
 }
 

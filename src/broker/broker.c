@@ -88,7 +88,7 @@ void broker_submit(struct broker_port *port, struct request *r)
     r->shard = s;
     r->status = STATUS_OK;
     r->field[0] = r->detail[0] = '\0';
-    r->created = r->urgent_waiting = r->passed = false;
+    r->created = false;
     r->count = 0;
     r->answer_len = 0;
     r->work = NULL;

@@ -17,8 +17,8 @@ enum status configuration_edit(struct shard *s, struct request *r, struct queue_
                                bool is_new)
 {
     bool was_paused = config->paused;
-    r->keeps_used = false;
-    enum status status = r->configure(r, config, is_new);
+    r->configure.keeps_used = false;
+    enum status status = r->configure.edit(r, config, is_new);
     bool paused = config->paused;
     config->paused = was_paused;
     age_pause(config, paused, s->now.wall_ms);
@@ -29,7 +29,7 @@ enum status configuration_edit(struct shard *s, struct request *r, struct queue_
 static void make_anew(struct request *r, uint32_t stay)
 {
     work_free(r->shard, r);
-    r->stay = stay;
+    r->configure.stay = stay;
     if (r->dispatcher->state == DISPATCHER_OPEN)
         configuration_change(r->dispatcher, r);
     else
@@ -59,8 +59,8 @@ static bool level_stays(struct request *r, const struct engine_op *op)
     const struct queue_config *config = &r->dispatcher->queue->config;
     int rank = levels_rank_of_name(config, name);
     uint32_t bit = rank >= 0 ? 1U << config->levels[rank].slot : 0;
-    if (r->keeps_used && bit & ~r->stay) {
-        make_anew(r, r->stay | bit);
+    if (r->configure.keeps_used && bit & ~r->configure.stay) {
+        make_anew(r, r->configure.stay | bit);
         return true;
     }
     tell_level(r, name, op->set.schedule_name);
@@ -104,7 +104,7 @@ static void configure_now(struct dispatcher *d, struct request *r, bool sure)
     w->own = (struct engine_op){
         .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = w};
     w->own.set.config = &w->config;
-    w->own.set.dry = r->dry_run;
+    w->own.set.dry = r->configure.dry_run;
     shard_submit(s, &w->own);
     configuration_follow(d); /* an engine with a live view has it by now */
 }

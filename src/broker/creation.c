@@ -90,7 +90,7 @@ static bool choose_config(struct shard *s, struct request *r, struct queue_confi
         status = makes ? STATUS_OK : STATUS_UNKNOWN_PRIORITY;
     } else {
         status = configuration_edit(s, r, config, true);
-        makes = !status && !r->dry_run;
+        makes = !status && !r->configure.dry_run;
     }
     if (!makes)
         shard_finish(s, r, status);

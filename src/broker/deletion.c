@@ -30,7 +30,7 @@ static void delete_done(struct engine_op *op)
 static void delete_now(struct dispatcher *d, struct request *r)
 {
     bool messages = holds_messages(d->queue);
-    if (!r->force && (messages || d->queue->schedules > 0)) {
+    if (!r->deletion.force && (messages || d->queue->schedules > 0)) {
         shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
                      messages ? has_messages : has_schedules);
         return;
@@ -38,7 +38,7 @@ static void delete_now(struct dispatcher *d, struct request *r)
     dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
     d->queue->user = NULL;
     r->op.verb = ENGINE_QUEUE_DELETE;
-    r->op.remove.if_empty = !r->force;
+    r->op.remove.if_empty = !r->deletion.force;
     r->op.queue = d->queue;
     r->op.done = delete_done;
     r->op.user = r;
@@ -48,7 +48,7 @@ static void delete_now(struct dispatcher *d, struct request *r)
 
 void deletion_begin(struct dispatcher *d, struct request *r)
 {
-    if (r->force)
+    if (r->deletion.force)
         delete_now(d, r);
     else
         view_refresh(d, r, delete_now);

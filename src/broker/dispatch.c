@@ -147,14 +147,15 @@ static void give_back(struct request *r, uint32_t from)
 static bool race_enter(struct request *r)
 {
     uint32_t nobody = 0;
-    return !r->race || atomic_compare_exchange_strong(&r->race->holder, &nobody, r->place);
+    return !r->claim.part.race || atomic_compare_exchange_strong(&r->claim.part.race->holder,
+                                                                 &nobody, r->claim.part.place);
 }
 
 /* Its turn came while another of its race takes something, or there was nothing: to come back with
  * its ticket. */
 static void race_leave(struct request *r)
 {
-    r->passed = true;
+    r->claim.part.passed = true;
     r->op.claim.found = 0;
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -249,7 +250,7 @@ static void claim_done(struct engine_op *op)
         give_back(r, w->shown_count);
         return;
     }
-    if (r->race && claim_missed(op)) {
+    if (r->claim.part.race && claim_missed(op)) {
         if (op->outdated && open)
             dispatcher_touched(r->dispatcher->queue);
         race_leave(r);
@@ -282,7 +283,7 @@ static void submit_claim(struct dispatcher *d, struct request *r)
     unpark(r);
     w->item_count = w->shown_count = 0;
     if (!w->items)
-        w->items = mem_alloc(r->max * sizeof(*w->items));
+        w->items = mem_alloc(r->claim.max * sizeof(*w->items));
     r->op.verb = ENGINE_CLAIM;
     r->op.queue = d->queue;
     r->op.visit = remember;
@@ -313,12 +314,12 @@ static struct request *next_in_line(struct dispatcher *d)
 /* How many it may get now. What is leased has to be told, so the answer needs its room before. */
 static uint32_t claim_max(struct request *r)
 {
-    uint32_t room = r->room ? r->room(r) : r->max;
-    if (r->bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
+    uint32_t room = r->claim.room ? r->claim.room(r) : r->claim.max;
+    if (r->claim.part.bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
         room = 1; /* nobody knows how urgent the queue is after that */
     if (r->dispatcher->fit > 0 && r->dispatcher->fit < room)
         room = r->dispatcher->fit;
-    return room < r->max ? room : r->max;
+    return room < r->claim.max ? room : r->claim.max;
 }
 
 static void refuse_for_room(struct request *r)
@@ -344,8 +345,8 @@ static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
 /* False: the plan has nothing left in it. */
 static bool cut_plan(const struct dispatcher *d, struct request *r)
 {
-    if (r->bounded && urgency_orders(&d->policy))
-        urgency_cut(&r->work->plan, &d->queue->config, &r->least);
+    if (r->claim.part.bounded && urgency_orders(&d->policy))
+        urgency_cut(&r->work->plan, &d->queue->config, &r->claim.part.least);
     return r->work->plan.step_count > 0;
 }
 
@@ -427,7 +428,7 @@ void dispatch_serve(struct dispatcher *d)
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
     return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
-           !d->queue->config.paused && !r->race;
+           !d->queue->config.paused && !r->claim.part.race;
 }
 
 static void ask_blindly(struct dispatcher *d, struct request *r)
@@ -465,12 +466,12 @@ static void claim_now(struct dispatcher *d, struct request *r)
         return;
     }
     struct work *w = work_new(s, r);
-    if (r->ticket > 0)
-        w->ticket = r->ticket;
+    if (r->claim.part.ticket > 0)
+        w->ticket = r->claim.part.ticket;
     w->max_rank = max_rank;
     w->visit = r->op.visit;
-    if (r->wait_ms > 0)
-        shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
+    if (r->claim.wait_ms > 0)
+        shard_set_timer(s, w, s->now.mono_ms + r->claim.wait_ms);
     stand_in_line(d, r);
 }
 
@@ -479,7 +480,7 @@ static bool has_to_look(const struct dispatcher *d, const struct request *r)
 {
     const struct queue_config *config = &d->queue->config;
     return engine_has(d->shard->engine, ENGINE_SHARED) &&
-           (rank_of_request(config, r) < 0 || (config->paused && r->wait_ms <= 0));
+           (rank_of_request(config, r) < 0 || (config->paused && r->claim.wait_ms <= 0));
 }
 
 void dispatch_claim(struct dispatcher *d, struct request *r)
@@ -517,8 +518,8 @@ static bool look(struct dispatcher *d, struct request *r)
         refuse_level(r);
         return true;
     }
-    r->any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->urgency);
-    if (r->any && !engine_holds(s->engine, d->queue, &ask, s->now))
+    r->look.any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->look.urgency);
+    if (r->look.any && !engine_holds(s->engine, d->queue, &ask, s->now))
         return false;
     name_level(&r->priority, &config->levels[max_rank]);
     shard_finish(s, r, STATUS_OK);
@@ -546,8 +547,8 @@ static void look_again(struct dispatcher *d)
 /* Who looks stands in line from then on. */
 void dispatch_look(struct dispatcher *d, struct request *r)
 {
-    if (r->ticket == 0)
-        r->ticket = ++d->shard->next_ticket;
+    if (r->look.ticket == 0)
+        r->look.ticket = ++d->shard->next_ticket;
     if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
         look_now(d, r);
     else
@@ -579,7 +580,7 @@ void dispatch_end_all(struct dispatcher *d, enum status status)
     }
     for (struct request *r; (r = d->looking.first);) {
         list_remove(&d->looking, r);
-        r->any = false;
+        r->look.any = false;
         shard_finish(d->shard, r, status ? status : STATUS_DRAINING);
     }
 }

@@ -43,7 +43,7 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
     struct request *r = op->user;
     struct work *w = r->work;
     (void)now;
-    if (filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
+    if (filter_matches(r->escalate.filter, m, w->slot, w->asked.wall_ms))
         w->escalations[w->item_count++].id = message_identity(m, q->id);
 }
 
@@ -116,10 +116,11 @@ static void listed(struct engine_op *op)
     struct work *w = r->work;
     if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
         drop_later(r);
-    r->matched += w->item_count;
+    r->escalate.matched += w->item_count;
     w->cursor = op->list.next;
     w->more = op->list.more;
-    if (op->status || w->item_count == 0 || r->dry_run || r->dispatcher->state != DISPATCHER_OPEN) {
+    if (op->status || w->item_count == 0 || r->escalate.dry_run ||
+        r->dispatcher->state != DISPATCHER_OPEN) {
         page_done(r, op->status);
         return;
     }
@@ -153,12 +154,13 @@ static void choose_slots(struct work *w, const struct queue_config *config, int 
 void escalate_all(struct dispatcher *d, struct request *r)
 {
     int from, to;
-    if (level_may_be_new(d, r, &r->priority) || level_may_be_new(d, r, &r->filter->priority)) {
+    if (level_may_be_new(d, r, &r->priority) ||
+        level_may_be_new(d, r, &r->escalate.filter->priority)) {
         view_refresh(d, r, escalate_all);
         return;
     }
     if (!level_take(d, r, &r->priority, "/priority", &to) ||
-        !level_take(d, r, &r->filter->priority, "/filter/priority", &from))
+        !level_take(d, r, &r->escalate.filter->priority, "/filter/priority", &from))
         return;
     work_free(d->shard, r); /* of a look */
     struct work *w = work_new(d->shard, r);
@@ -168,6 +170,6 @@ void escalate_all(struct dispatcher *d, struct request *r)
     w->before_seq = 0;
     w->cursor = (struct list_cursor){0};
     w->asked = d->shard->now;
-    r->count = r->matched = 0;
+    r->count = r->escalate.matched = 0;
     next_page(r);
 }

@@ -29,7 +29,7 @@ void explain_show(struct dispatcher *d, struct request *r, struct queue_facts fa
     facts.oldest_ready_ms = shard_oldest_ready_ms(d);
     facts.alerts = alerts_raised(d);
     facts.claims_per_second = claim_rate_per_second(&d->rate, d->shard->now.mono_ms);
-    r->show_queue(r, &facts);
+    r->show.each(r, &facts);
 }
 
 static void stats_counted(struct engine_op *op)
@@ -72,7 +72,7 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
     struct request *r = op->user;
     (void)now;
     r->work->seq = message_seq(m);
-    *r->position = (struct position){
+    *r->position.answer = (struct position){
         .id = message_identity(m, q->id),
         .state = m->state,
         .slot = m->slot,
@@ -80,7 +80,7 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
     };
     int rank = levels_rank_of_slot(&q->config, m->slot);
     if (rank >= 0)
-        r->position->level = q->config.levels[rank];
+        r->position.answer->level = q->config.levels[rank];
 }
 
 static struct explain explain_of(const struct request *r)
@@ -91,8 +91,8 @@ static struct explain explain_of(const struct request *r)
         .config = config,
         .policy = &r->dispatcher->policy,
         .now_ms = r->work->asked.wall_ms,
-        .rank = levels_rank_of_slot(config, r->position->slot),
-        .ready_ms = r->position->ready_ms,
+        .rank = levels_rank_of_slot(config, r->position.answer->slot),
+        .ready_ms = r->position.answer->ready_ms,
         .seq = r->work->seq,
     };
 }
@@ -123,7 +123,7 @@ static void look_up(struct request *r);
 
 static void tell_position(struct request *r, const struct explain *e)
 {
-    struct position *p = r->position;
+    struct position *p = r->position.answer;
     bool ready = p->state == MESSAGE_READY;
     int as = ready ? age_effective_rank(e->config, e->rank, e->ready_ms, e->now_ms) : e->rank;
     p->effective = e->config->levels[as];
@@ -161,7 +161,7 @@ static void followed(struct engine_op *op)
     memcpy(heads, op->heads.items, count * sizeof(heads[0]));
     if (is_valid(r, op)) {
         struct explain e = explain_of(r);
-        r->position->exact = explain_follow(&e, heads, &r->position->ahead);
+        r->position.answer->exact = explain_follow(&e, heads, &r->position.answer->ahead);
         tell_position(r, &e);
     }
     for (uint32_t i = 0; i < count; i++)
@@ -182,7 +182,7 @@ static void follow(struct request *r, const struct explain *e)
 static void counted(struct engine_op *op)
 {
     struct request *r = op->user;
-    struct position *p = r->position;
+    struct position *p = r->position.answer;
     if (!is_valid(r, op))
         return;
     struct explain e = explain_of(r);
@@ -198,7 +198,8 @@ static void got(struct engine_op *op)
     struct request *r = op->user;
     struct explain e;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
-    bool pending = r->position->state == MESSAGE_SCHEDULED || r->position->state == MESSAGE_READY;
+    bool pending = r->position.answer->state == MESSAGE_SCHEDULED ||
+                   r->position.answer->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
         explain_places(&e, r->work->counts);
         submit_count(r, explain_item_count(&e), counted);
@@ -210,7 +211,7 @@ static void got(struct engine_op *op)
 static void look_up(struct request *r)
 {
     r->work->asked = r->shard->now;
-    *r->position = (struct position){0};
+    *r->position.answer = (struct position){0};
     r->op.verb = ENGINE_GET;
     r->op.visit = found;
     r->op.queue = r->dispatcher->queue;

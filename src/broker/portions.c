@@ -19,11 +19,11 @@ static uint64_t allowance(struct request *r)
 {
     struct work *w = r->work;
     int64_t now_ms = r->shard->now.mono_ms;
-    if (r->per_second <= 0)
+    if (r->portions.per_second <= 0)
         return PORTION;
-    w->credit += (double)(now_ms - w->credited_ms) * r->per_second / 1000;
+    w->credit += (double)(now_ms - w->credited_ms) * r->portions.per_second / 1000;
     w->credited_ms = now_ms;
-    double burst = r->per_second < 1 ? 1 : r->per_second;
+    double burst = r->portions.per_second < 1 ? 1 : r->portions.per_second;
     if (w->credit > burst)
         w->credit = burst;
     return w->credit < 1 ? 0 : (uint64_t)w->credit;
@@ -85,8 +85,8 @@ static void begin(struct dispatcher *d, struct request *r)
     const struct queue_view *v = &d->queue->view;
     /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
     w->limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
-    if (r->max > 0 && r->max < w->limit)
-        w->limit = r->max;
+    if (r->portions.max > 0 && r->portions.max < w->limit)
+        w->limit = r->portions.max;
     w->credit = 1;
     w->credited_ms = s->now.mono_ms;
     r->count = 0;

@@ -71,14 +71,15 @@ static void start_over(struct shard *s, struct request *r)
     if (r->kind == REQUEST_CLAIM && r->work && r->work->visit) {
         bool waits = r->work->timer.height > 0;
         int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
-        r->wait_ms = left_ms > 0 ? left_ms : 0;
+        r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
         r->op.visit = r->work->visit;
     }
     work_free(s, r);
     r->dispatcher = NULL;
     dispatcher_unref(d);
     r->looked_up = false;
-    r->stay = 0;
+    if (r->kind == REQUEST_CONFIGURE)
+        r->configure.stay = 0;
     r->restarts++;
     shard_take_again(s, r);
 }
@@ -218,7 +219,7 @@ static void op_done(struct engine_op *op)
     struct request *r = op->user;
     struct shard *s = r->shard;
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
-        r->urgent_waiting = outranked(r, op);
+        r->settle.urgent_waiting = outranked(r, op);
     if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
     shard_end(s, r, op->status);

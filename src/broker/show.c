@@ -92,7 +92,7 @@ static void looked(struct engine_op *op)
 /* What other processes made, filled and deleted counts too. */
 void show_queues(struct shard *s, struct request *r)
 {
-    if (!r->fresh || !engine_has(s->engine, ENGINE_SHARED)) {
+    if (!r->show.fresh || !engine_has(s->engine, ENGINE_SHARED)) {
         show_known(s, r);
         return;
     }

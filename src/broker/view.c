@@ -22,6 +22,6 @@ void view_refresh(struct dispatcher *d, struct request *r,
     w->looked = then;
     w->own =
         (struct engine_op){.verb = ENGINE_COUNT, .queue = d->queue, .done = look_done, .user = r};
-    w->own.count.waits = r->kind == REQUEST_LOOK && r->wait_ms > 0;
+    w->own.count.waits = r->kind == REQUEST_LOOK && r->look.wait_ms > 0;
     shard_submit(d->shard, &w->own);
 }
