@@ -36,9 +36,10 @@ static void leave(struct request *r)
 {
     struct shard *s = r->shard;
     struct absent *a = map_get(&s->absent, r->queue, strlen(r->queue));
+    struct work *w = work_of(r, WORK_ABSENT);
     list_remove(&a->line, r);
-    r->work->parked = false;
-    shard_set_timer(s, r->work, INT64_MAX);
+    w->parked = false;
+    shard_set_timer(s, w, INT64_MAX);
     s->counters.waiting--;
     if (a->line.first)
         return;
@@ -56,7 +57,9 @@ static void give_up(struct request *r, enum status status)
 static int64_t next_look_ms(const struct shard *s, const struct work *w)
 {
     int64_t look_ms = s->now.mono_ms + LOOK_MS;
-    return engine_has(s->engine, ENGINE_SHARED) && look_ms < w->until_ms ? look_ms : w->until_ms;
+    return engine_has(s->engine, ENGINE_SHARED) && look_ms < w->absent.until_ms
+               ? look_ms
+               : w->absent.until_ms;
 }
 
 void absent_claim(struct shard *s, struct request *r)
@@ -66,8 +69,8 @@ void absent_claim(struct shard *s, struct request *r)
         shard_finish(s, r, STATUS_OK);
         return;
     }
-    struct work *w = work_new(s, r);
-    w->until_ms = s->now.mono_ms + r->claim.wait_ms;
+    struct work *w = work_new(s, r, WORK_ABSENT);
+    w->absent.until_ms = s->now.mono_ms + r->claim.wait_ms;
     w->parked = true;
     list_append(&absent_get(s, r->queue)->line, r);
     s->counters.waiting++;
@@ -78,7 +81,7 @@ void absent_claim(struct shard *s, struct request *r)
 static void stand_up(struct request *r)
 {
     struct shard *s = r->shard;
-    int64_t left_ms = r->work->until_ms - s->now.mono_ms;
+    int64_t left_ms = work_of(r, WORK_ABSENT)->absent.until_ms - s->now.mono_ms;
     leave(r);
     work_free(s, r);
     r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
@@ -100,7 +103,7 @@ void absent_join(struct dispatcher *d)
 void absent_timeout(struct request *r)
 {
     struct shard *s = r->shard;
-    if (r->work->until_ms <= s->now.mono_ms) {
+    if (work_of(r, WORK_ABSENT)->absent.until_ms <= s->now.mono_ms) {
         give_up(r, STATUS_OK);
         return;
     }
@@ -109,7 +112,7 @@ void absent_timeout(struct request *r)
 
 void absent_hangup(struct request *r)
 {
-    if (r->work->parked)
+    if (work_of(r, WORK_ABSENT)->parked)
         give_up(r, STATUS_OK);
 }
 

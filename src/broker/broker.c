@@ -84,6 +84,8 @@ void broker_submit(struct broker_port *port, struct request *r)
     if (r->kind != REQUEST_QUEUES)
         index = engine_shard_of(r->queue, strlen(r->queue), b->shard_count);
     struct shard *s = &b->shards[index];
+    assert(r->tag != REQUEST_TAG); /* else it is under way */
+    r->tag = REQUEST_TAG;
     r->port = port;
     r->shard = s;
     r->status = STATUS_OK;

@@ -203,6 +203,7 @@ struct request {
     };
 
     /* Private. */
+    uint32_t tag; /* REQUEST_TAG while it is under way */
     struct broker_port *port;
     struct shard *shard;
     struct dispatcher *dispatcher;

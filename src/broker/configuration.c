@@ -69,7 +69,7 @@ static bool level_stays(struct request *r, const struct engine_op *op)
 
 static void configure_done(struct engine_op *op)
 {
-    struct request *r = ((struct work *)op->user)->request;
+    struct request *r = request_of_op(op);
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     if (op->outdated) {
         make_anew(r, 0);
@@ -89,9 +89,9 @@ static void configure_surely(struct dispatcher *d, struct request *r);
 static void configure_now(struct dispatcher *d, struct request *r, bool sure)
 {
     struct shard *s = d->shard;
-    struct work *w = work_new(s, r);
-    w->config = d->queue->config;
-    enum status status = configuration_edit(s, r, &w->config, false);
+    struct work *w = work_new(s, r, WORK_CONFIGURATION);
+    w->configuration.config = d->queue->config;
+    enum status status = configuration_edit(s, r, &w->configuration.config, false);
     if (status && !sure && engine_has(s->engine, ENGINE_SHARED)) {
         work_free(s, r);
         view_refresh(d, r, configure_surely);
@@ -102,8 +102,8 @@ static void configure_now(struct dispatcher *d, struct request *r, bool sure)
         return;
     }
     w->own = (struct engine_op){
-        .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = w};
-    w->own.set.config = &w->config;
+        .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = r};
+    w->own.set.config = &w->configuration.config;
     w->own.set.dry = r->configure.dry_run;
     shard_submit(s, &w->own);
     configuration_follow(d); /* an engine with a live view has it by now */

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static void not_found(struct shard *s, struct request *r)
 {
@@ -16,8 +15,7 @@ static void not_found(struct shard *s, struct request *r)
 
 static void create_done(struct engine_op *op)
 {
-    struct work *w = op->user;
-    struct request *r = w->request;
+    struct request *r = request_of_op(op);
     struct dispatcher *d = r->dispatcher;
     struct shard *s = d->shard;
     enum status status = op->status;
@@ -30,9 +28,8 @@ static void create_done(struct engine_op *op)
         r->created = !existed;
     }
     if ((r->kind != REQUEST_CONFIGURE && !status) || existed) {
-        r->work = NULL; /* it was for the creation; what was asked for is still to be done */
+        work_free(s, r); /* it was for the creation; what was asked for is still to be done */
         list_insert(&d->parked, r, d->parked.first); /* it came first */
-        free(w);
     } else {
         shard_end(s, r, status);
     }
@@ -105,11 +102,11 @@ static void create(struct shard *s, struct request *r)
     struct dispatcher *d = dispatcher_new(s, r->queue);
     dispatcher_ref(d);
     r->dispatcher = d;
-    struct work *w = work_new(s, r);
-    w->config = config;
-    w->own = (struct engine_op){.verb = ENGINE_QUEUE_SET, .done = create_done, .user = w};
+    struct work *w = work_new(s, r, WORK_CREATION);
+    w->configuration.config = config;
+    w->own = (struct engine_op){.verb = ENGINE_QUEUE_SET, .done = create_done, .user = w->request};
     w->own.set.name = d->name;
-    w->own.set.config = &w->config;
+    w->own.set.config = &w->configuration.config;
     shard_submit(s, &w->own);
 }
 
@@ -117,13 +114,11 @@ static void create(struct shard *s, struct request *r)
 
 static void look_up_done(struct engine_op *op)
 {
-    struct work *w = op->user;
-    struct request *r = w->request;
+    struct request *r = request_of_op(op);
     struct dispatcher *d = r->dispatcher;
     struct engine_queue *q = op->queue;
     enum status status = op->status;
-    r->work = NULL;
-    free(w); /* and the op, which is in it */
+    work_free(d->shard, r); /* and the op, which is in it */
     if (!status) {
         dispatcher_open(d, q);
     } else {
@@ -145,8 +140,9 @@ void creation_look_up(struct shard *s, const char *name, struct request *r)
         dispatcher_ref(d);
         list_append(&d->parked, r);
     }
-    struct work *w = work_new(s, d->parked.first);
-    w->own = (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w};
+    struct work *w = work_new(s, d->parked.first, WORK_LOOK_UP);
+    w->own =
+        (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w->request};
     w->own.open.name = d->name;
     shard_submit(s, &w->own);
 }

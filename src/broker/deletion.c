@@ -16,7 +16,7 @@ static bool holds_messages(const struct engine_queue *q)
 
 static void delete_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct shard *s = r->shard;
     bool kept = op->status && op->status != STATUS_QUEUE_NOT_FOUND && !s->engine->failed;
     if (kept && !dispatcher_find(s, r->queue))

@@ -28,13 +28,13 @@ void dispatch_mark_late(struct dispatcher *d)
 
 static void park(struct dispatcher *d, struct request *r)
 {
-    struct work *w = r->work;
-    struct request_list *line = &d->waiting[w->max_rank];
+    struct work *w = work_of(r, WORK_CLAIM);
+    struct request_list *line = &d->waiting[w->claim.max_rank];
     struct request *behind = NULL;
-    if (line->last && line->last->work->ticket > w->ticket) {
+    if (line->last && line->last->work->claim.ticket > w->claim.ticket) {
         /* It had been served and comes back: to its old place, not to the end. */
         behind = line->first;
-        while (behind->work->ticket < w->ticket)
+        while (behind->work->claim.ticket < w->claim.ticket)
             behind = behind->next;
     }
     list_insert(line, r, behind);
@@ -54,7 +54,7 @@ static int rank_of_request(const struct queue_config *config, const struct reque
 static void park_again(struct dispatcher *d, struct request *r)
 {
     int max_rank = rank_of_request(&d->queue->config, r);
-    r->work->max_rank = max_rank < 0 ? 0 : max_rank;
+    work_of(r, WORK_CLAIM)->claim.max_rank = max_rank < 0 ? 0 : max_rank;
     park(d, r);
 }
 
@@ -62,18 +62,20 @@ static void park_again(struct dispatcher *d, struct request *r)
 static void step_out(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
-    assert(r->work->parked);
-    list_remove(&d->waiting[r->work->max_rank], r);
-    r->work->parked = false;
+    struct work *w = work_of(r, WORK_CLAIM);
+    assert(w->parked);
+    list_remove(&d->waiting[w->claim.max_rank], r);
+    w->parked = false;
     d->queue->waiting = --d->waiting_count;
     d->shard->counters.waiting--;
 }
 
 static void unpark(struct request *r)
 {
+    struct work *w = work_of(r, WORK_CLAIM);
     step_out(r);
-    r->dispatcher->brief -= r->work->brief;
-    r->work->brief = false;
+    r->dispatcher->brief -= w->claim.brief;
+    w->claim.brief = false;
 }
 
 static void give_up(struct request *r, enum status status)
@@ -103,17 +105,17 @@ static enum status nothing_found(const struct request *r)
 static void remember(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                      struct instant now)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
-    struct settle_item *item = &w->items[w->item_count++];
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_CLAIM);
+    struct settle_item *item = &w->claim.items[w->claim.item_count++];
     item->id = message_identity(m, q->id);
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
     bool live = engine_has(r->shard->engine, ENGINE_LIVE_VIEW);
     size_t before = r->answer_len;
     if (!live && before >= ANSWER_FULL) /* it goes back: see claim_done() */
         return;
-    w->visit(op, q, m, now);
-    w->shown_count = w->item_count;
+    w->claim.visit(op, q, m, now);
+    w->claim.shown_count = w->claim.item_count;
     r->shard->shown += r->answer_len - before;
     if (live && r->answer_len >= ANSWER_FULL)
         op->claim.plan->want = op->claim.found;
@@ -121,7 +123,7 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
 
 static void release_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     dispatch_mark(r->dispatcher);
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -131,12 +133,12 @@ static void release_done(struct engine_op *op)
  * cannot know. */
 static void give_back(struct request *r, uint32_t from)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
     r->op.claim.found = from;
     w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
-    w->own.settle.items = w->items + from;
-    w->own.settle.count = w->item_count - from;
+    w->own.settle.items = w->claim.items + from;
+    w->own.settle.count = w->claim.item_count - from;
     shard_submit(r->shard, &w->own);
 }
 
@@ -166,7 +168,7 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
 {
     const struct queue_config *config = &d->queue->config;
     int max_rank = rank_of_request(config, w->request);
-    return max_rank >= 0 && !config->paused && ++w->tries < config->level_count &&
+    return max_rank >= 0 && !config->paused && ++w->claim.tries < config->level_count &&
            policy_eligible(config, &d->queue->view, max_rank) > 0;
 }
 
@@ -174,13 +176,14 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
  * none. */
 static void stop_brief(struct dispatcher *d, struct request *r, enum status status)
 {
-    if (!r->work->parked || r->work->brief)
+    struct work *w = work_of(r, WORK_CLAIM);
+    if (!w->parked || w->claim.brief)
         return;
     if (!d->fetching) {
         give_up(r, status);
         return;
     }
-    r->work->brief = true;
+    w->claim.brief = true;
     d->brief++;
 }
 
@@ -202,15 +205,16 @@ static void stand_in_line(struct dispatcher *d, struct request *r);
 static void plan_anew(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
+    struct work *w = work_of(r, WORK_CLAIM);
     if (d->state != DISPATCHER_OPEN) {
         shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
         return;
     }
     dispatcher_touched(d->queue);
-    r->work->max_rank = rank_of_request(&d->queue->config, r);
+    w->claim.max_rank = rank_of_request(&d->queue->config, r);
     if (r->shard->draining || request_hung_up(r))
         shard_finish(r->shard, r, STATUS_OK);
-    else if (r->work->max_rank < 0)
+    else if (w->claim.max_rank < 0)
         refuse_level(r);
     else
         stand_in_line(d, r);
@@ -226,16 +230,16 @@ static bool claim_missed(const struct engine_op *op)
 /* How many the next claim asks for: as many as fitted, or twice as many when all did. */
 static void learn_fit(struct dispatcher *d, const struct work *w)
 {
-    if (w->shown_count < w->item_count)
-        d->fit = w->shown_count;
-    else if (d->fit > 0 && w->item_count >= d->fit)
+    if (w->claim.shown_count < w->claim.item_count)
+        d->fit = w->claim.shown_count;
+    else if (d->fit > 0 && w->claim.item_count >= d->fit)
         d->fit = d->fit < CLAIM_MAX ? 2 * d->fit : 0;
 }
 
 static void claim_done(struct engine_op *op)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_CLAIM);
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     r->dispatcher->claims--;
@@ -246,8 +250,8 @@ static void claim_done(struct engine_op *op)
         give_back(r, 0);
         return;
     }
-    if (!op->status && w->shown_count < w->item_count && open) {
-        give_back(r, w->shown_count);
+    if (!op->status && w->claim.shown_count < w->claim.item_count && open) {
+        give_back(r, w->claim.shown_count);
         return;
     }
     if (r->claim.part.race && claim_missed(op)) {
@@ -279,17 +283,17 @@ static void claim_done(struct engine_op *op)
 
 static void submit_claim(struct dispatcher *d, struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
     unpark(r);
-    w->item_count = w->shown_count = 0;
-    if (!w->items)
-        w->items = mem_alloc(r->claim.max * sizeof(*w->items));
+    w->claim.item_count = w->claim.shown_count = 0;
+    if (!w->claim.items)
+        w->claim.items = mem_alloc(r->claim.max * sizeof(*w->claim.items));
     r->op.verb = ENGINE_CLAIM;
     r->op.queue = d->queue;
     r->op.visit = remember;
     r->op.done = claim_done;
     r->op.user = r;
-    r->op.claim.plan = &w->plan;
+    r->op.claim.plan = &w->claim.plan;
     d->claims++;
     shard_submit(d->shard, &r->op);
 }
@@ -305,7 +309,7 @@ static struct request *next_in_line(struct dispatcher *d)
     struct request *next = NULL;
     for (int rank = best; rank < config->level_count; rank++) {
         struct request *r = d->waiting[rank].first;
-        if (r && (!next || r->work->ticket < next->work->ticket))
+        if (r && (!next || r->work->claim.ticket < next->work->claim.ticket))
             next = r;
     }
     return next;
@@ -334,25 +338,27 @@ static void refuse_for_room(struct request *r)
  * claimed. */
 static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
     bool live = engine_has(d->shard->engine, ENGINE_LIVE_VIEW);
     bool ageless = PLANTED(AGELESS_START) && !live && d->rate.first_s == 0;
-    policy_plan(&d->policy, &d->queue->config, live ? &d->queue->view : NULL, w->max_rank, max,
-                ageless ? 0 : d->shard->now.wall_ms, &w->plan);
-    return w->plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
+    policy_plan(&d->policy, &d->queue->config, live ? &d->queue->view : NULL, w->claim.max_rank,
+                max, ageless ? 0 : d->shard->now.wall_ms, &w->claim.plan);
+    return w->claim.plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
 }
 
 /* False: the plan has nothing left in it. */
 static bool cut_plan(const struct dispatcher *d, struct request *r)
 {
+    struct plan *plan = &work_of(r, WORK_CLAIM)->claim.plan;
     if (r->claim.part.bounded && urgency_orders(&d->policy))
-        urgency_cut(&r->work->plan, &d->queue->config, &r->claim.part.least);
-    return r->work->plan.step_count > 0;
+        urgency_cut(plan, &d->queue->config, &r->claim.part.least);
+    return plan->step_count > 0;
 }
 
 static bool holds(struct dispatcher *d, const struct request *r, uint32_t max)
 {
-    struct claim_question ask = {r->work->max_rank, max, policy_is_plain(&d->policy)};
+    const struct work *w = work_of(r, WORK_CLAIM);
+    struct claim_question ask = {w->claim.max_rank, max, policy_is_plain(&d->policy)};
     return engine_holds(d->shard->engine, d->queue, &ask, d->shard->now);
 }
 
@@ -362,7 +368,7 @@ static void end_brief(struct dispatcher *d)
     for (int rank = 0; d->brief > 0 && rank < LEVEL_COUNT_MAX; rank++) {
         for (struct request *r = d->waiting[rank].first, *next; r; r = next) {
             next = r->next;
-            if (r->work->brief)
+            if (work_of(r, WORK_CLAIM)->claim.brief)
                 give_up(r, nothing_found(r));
         }
     }
@@ -374,7 +380,7 @@ static void serve(struct dispatcher *d)
     struct request *r;
     while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
            (r = next_in_line(d))) {
-        struct work *w = r->work;
+        struct work *w = work_of(r, WORK_CLAIM);
         if (request_hung_up(r)) {
             give_up(r, STATUS_OK);
             continue;
@@ -401,7 +407,7 @@ static void serve(struct dispatcher *d)
             race_leave(r);
             continue;
         }
-        s->counters.wakeups += w->waited;
+        s->counters.wakeups += w->claim.waited;
         submit_claim(d, r);
     }
 }
@@ -427,7 +433,7 @@ void dispatch_serve(struct dispatcher *d)
  * of that claim is over. Who is in a race has looked. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
-    return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
+    return work_of(r, WORK_CLAIM)->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
            !d->queue->config.paused && !r->claim.part.race;
 }
 
@@ -446,14 +452,30 @@ static void ask_blindly(struct dispatcher *d, struct request *r)
 /* Served, or parked, or told that there is nothing. */
 static void stand_in_line(struct dispatcher *d, struct request *r)
 {
-    bool waits = r->work->timer.height > 0;
+    struct work *w = work_of(r, WORK_CLAIM);
+    bool waits = w->timer.height > 0;
     park(d, r);
     dispatch_serve(d);
     if (may_ask_blindly(d, r) && (!waits || d->waiting_count == 1))
         ask_blindly(d, r);
-    r->work->waited = true;
+    w->claim.waited = true;
     if (!waits)
         stop_brief(d, r, nothing_found(r));
+}
+
+/* The plan is made when its turn comes. */
+static struct work *claim_work_new(struct shard *s, struct request *r, int max_rank)
+{
+    struct work *w = work_new(s, r, WORK_CLAIM);
+    uint64_t ticket = r->claim.part.ticket;
+    w->claim.ticket = ticket > 0 ? ticket : w->timer.tie;
+    w->claim.max_rank = max_rank;
+    w->claim.waited = w->claim.brief = false;
+    w->claim.tries = 0;
+    w->claim.visit = r->op.visit;
+    w->claim.items = NULL;
+    w->claim.item_count = w->claim.shown_count = 0;
+    return w;
 }
 
 static void claim_now(struct dispatcher *d, struct request *r)
@@ -465,11 +487,7 @@ static void claim_now(struct dispatcher *d, struct request *r)
         refuse_level(r);
         return;
     }
-    struct work *w = work_new(s, r);
-    if (r->claim.part.ticket > 0)
-        w->ticket = r->claim.part.ticket;
-    w->max_rank = max_rank;
-    w->visit = r->op.visit;
+    struct work *w = claim_work_new(s, r, max_rank);
     if (r->claim.wait_ms > 0)
         shard_set_timer(s, w, s->now.mono_ms + r->claim.wait_ms);
     stand_in_line(d, r);
@@ -566,7 +584,7 @@ void dispatch_timeout(struct request *r)
 
 void dispatch_hangup(struct request *r)
 {
-    if (r->work->parked)
+    if (work_of(r, WORK_CLAIM)->parked)
         give_up(r, STATUS_OK);
 }
 

@@ -11,10 +11,10 @@
 
 static void submit_count(struct request *r, uint32_t count, engine_done *done)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_EXPLANATION);
     w->own = (struct engine_op){
         .verb = ENGINE_COUNT, .queue = r->dispatcher->queue, .done = done, .user = r};
-    w->own.count.items = w->counts;
+    w->own.count.items = w->explanation.counts;
     w->own.count.count = count;
     shard_submit(r->shard, &w->own);
 }
@@ -34,7 +34,7 @@ void explain_show(struct dispatcher *d, struct request *r, struct queue_facts fa
 
 static void stats_counted(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct queue_facts facts = {.exact = true};
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         work_free(r->shard, r);
@@ -57,10 +57,11 @@ static void stats_counted(struct engine_op *op)
 void explain_stats(struct dispatcher *d, struct request *r)
 {
     const struct queue_config *config = &d->queue->config;
-    struct work *w = work_new(d->shard, r);
-    w->counts = mem_alloc(2 * (size_t)config->level_count * sizeof(*w->counts));
-    explain_aged(config, d->shard->now.wall_ms, w->counts);
-    explain_late(config, d->shard->now.wall_ms, w->counts + config->level_count);
+    struct work *w = work_new(d->shard, r, WORK_EXPLANATION);
+    w->explanation.counts =
+        mem_alloc(2 * (size_t)config->level_count * sizeof(*w->explanation.counts));
+    explain_aged(config, d->shard->now.wall_ms, w->explanation.counts);
+    explain_late(config, d->shard->now.wall_ms, w->explanation.counts + config->level_count);
     submit_count(r, 2 * config->level_count, stats_counted);
 }
 
@@ -69,9 +70,9 @@ void explain_stats(struct dispatcher *d, struct request *r)
 static void found(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                   struct instant now)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     (void)now;
-    r->work->seq = message_seq(m);
+    work_of(r, WORK_EXPLANATION)->explanation.seq = message_seq(m);
     *r->position.answer = (struct position){
         .id = message_identity(m, q->id),
         .state = m->state,
@@ -90,10 +91,10 @@ static struct explain explain_of(const struct request *r)
     return (struct explain){
         .config = config,
         .policy = &r->dispatcher->policy,
-        .now_ms = r->work->asked.wall_ms,
+        .now_ms = work_of(r, WORK_EXPLANATION)->explanation.asked.wall_ms,
         .rank = levels_rank_of_slot(config, r->position.answer->slot),
         .ready_ms = r->position.answer->ready_ms,
-        .seq = r->work->seq,
+        .seq = work_of(r, WORK_EXPLANATION)->explanation.seq,
     };
 }
 
@@ -155,7 +156,7 @@ static bool is_valid(struct request *r, const struct engine_op *op)
 
 static void followed(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct heads_item heads[LEVEL_COUNT_MAX]; /* ours: the request may end before we do */
     uint32_t count = op->heads.count;
     memcpy(heads, op->heads.items, count * sizeof(heads[0]));
@@ -170,18 +171,18 @@ static void followed(struct engine_op *op)
 
 static void follow(struct request *r, const struct explain *e)
 {
-    struct work *w = r->work;
-    explain_heads(e, w->heads);
+    struct work *w = work_of(r, WORK_EXPLANATION);
+    explain_heads(e, w->explanation.heads);
     w->own = (struct engine_op){
         .verb = ENGINE_HEADS, .queue = r->dispatcher->queue, .done = followed, .user = r};
-    w->own.heads.items = w->heads;
+    w->own.heads.items = w->explanation.heads;
     w->own.heads.count = e->config->level_count;
     shard_submit(r->shard, &w->own);
 }
 
 static void counted(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct position *p = r->position.answer;
     if (!is_valid(r, op))
         return;
@@ -195,13 +196,13 @@ static void counted(struct engine_op *op)
 
 static void got(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct explain e;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     bool pending = r->position.answer->state == MESSAGE_SCHEDULED ||
                    r->position.answer->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
-        explain_places(&e, r->work->counts);
+        explain_places(&e, work_of(r, WORK_EXPLANATION)->explanation.counts);
         submit_count(r, explain_item_count(&e), counted);
         return;
     }
@@ -210,7 +211,7 @@ static void got(struct engine_op *op)
 
 static void look_up(struct request *r)
 {
-    r->work->asked = r->shard->now;
+    work_of(r, WORK_EXPLANATION)->explanation.asked = r->shard->now;
     *r->position.answer = (struct position){0};
     r->op.verb = ENGINE_GET;
     r->op.visit = found;
@@ -222,7 +223,7 @@ static void look_up(struct request *r)
 
 void explain_position(struct dispatcher *d, struct request *r)
 {
-    struct work *w = work_new(d->shard, r);
-    w->counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->counts));
+    struct work *w = work_new(d->shard, r, WORK_EXPLANATION);
+    w->explanation.counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->explanation.counts));
     look_up(r);
 }

@@ -9,30 +9,31 @@ static void portion_done(struct engine_op *op);
 
 static bool portions_left(const struct request *r)
 {
-    const struct work *w = r->work;
-    return r->op.bulk.more && r->count < w->limit && r->dispatcher->state == DISPATCHER_OPEN &&
-           !r->shard->draining && !request_hung_up(r);
+    const struct work *w = work_of(r, WORK_PORTIONS);
+    return r->op.bulk.more && r->count < w->portions.limit &&
+           r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining && !request_hung_up(r);
 }
 
 /* How many may be done now under the request's rate; 0: wait for the timer. */
 static uint64_t allowance(struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_PORTIONS);
     int64_t now_ms = r->shard->now.mono_ms;
     if (r->portions.per_second <= 0)
         return PORTION;
-    w->credit += (double)(now_ms - w->credited_ms) * r->portions.per_second / 1000;
-    w->credited_ms = now_ms;
+    w->portions.credit +=
+        (double)(now_ms - w->portions.credited_ms) * r->portions.per_second / 1000;
+    w->portions.credited_ms = now_ms;
     double burst = r->portions.per_second < 1 ? 1 : r->portions.per_second;
-    if (w->credit > burst)
-        w->credit = burst;
-    return w->credit < 1 ? 0 : (uint64_t)w->credit;
+    if (w->portions.credit > burst)
+        w->portions.credit = burst;
+    return w->portions.credit < 1 ? 0 : (uint64_t)w->portions.credit;
 }
 
 static void next_portion(struct request *r)
 {
-    struct work *w = r->work;
-    uint64_t max = allowance(r), left = w->limit - r->count;
+    struct work *w = work_of(r, WORK_PORTIONS);
+    uint64_t max = allowance(r), left = w->portions.limit - r->count;
     if (max == 0) {
         shard_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
         return;
@@ -51,9 +52,9 @@ static void next_portion(struct request *r)
 
 static void portion_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     r->count += op->bulk.count;
-    r->work->credit -= op->bulk.count;
+    work_of(r, WORK_PORTIONS)->portions.credit -= op->bulk.count;
     dispatch_mark_late(r->dispatcher);
     if (op->status || !portions_left(r))
         shard_end(r->shard, r, op->status);
@@ -81,21 +82,22 @@ static void begin(struct dispatcher *d, struct request *r)
     int slot;
     if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
-    struct work *w = r->work;
+    work_free(s, r); /* of a look */
+    struct work *w = work_new(s, r, WORK_PORTIONS);
     const struct queue_view *v = &d->queue->view;
     /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
-    w->limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
-    if (r->portions.max > 0 && r->portions.max < w->limit)
-        w->limit = r->portions.max;
-    w->credit = 1;
-    w->credited_ms = s->now.mono_ms;
+    w->portions.limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
+    if (r->portions.max > 0 && r->portions.max < w->portions.limit)
+        w->portions.limit = r->portions.max;
+    w->portions.credit = 1;
+    w->portions.credited_ms = s->now.mono_ms;
     r->count = 0;
     r->op.verb = portion_verbs[r->kind];
     r->op.bulk.slot = slot;
     r->op.bulk.before_seq = d->queue->next_seq;
     r->op.bulk.cursor = (struct list_cursor){0};
     r->op.bulk.more = true;
-    if (w->limit == 0)
+    if (w->portions.limit == 0)
         shard_finish(s, r, STATUS_OK);
     else
         next_portion(r);

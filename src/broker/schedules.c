@@ -160,7 +160,7 @@ void schedules_fire(struct shard *s)
 
 static void done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     bool sets = op->verb == ENGINE_SCHEDULE_SET;
     if (!op->status && (sets || op->verb == ENGINE_SCHEDULE_DELETE))
         refusal_clear(r->dispatcher, sets ? op->schedule.set->name : op->schedule.name);

@@ -47,13 +47,34 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
     shard_finish(s, r, status);
 }
 
+/* What a work has allocated, by its kind; NULL: such a work has nothing. */
+static void *owned_by(const struct work *w)
+{
+    switch (w->kind) {
+    case WORK_CLAIM:
+        return w->claim.items;
+    case WORK_ESCALATION:
+        return w->escalation.items;
+    case WORK_EXPLANATION:
+        return w->explanation.counts;
+    case WORK_SHOW:
+        return w->show.left;
+    case WORK_STORE:
+        return w->store.portions;
+    default:
+        return NULL;
+    }
+}
+
 void work_free(struct shard *s, struct request *r)
 {
-    if (!r->work)
+    struct work *w = r->work;
+    if (!w)
         return;
-    shard_set_timer(s, r->work, INT64_MAX);
-    free(r->work->items);
-    free(r->work);
+    shard_set_timer(s, w, INT64_MAX);
+    free(owned_by(w));
+    w->tag = 0;
+    free(w);
     r->work = NULL;
 }
 
@@ -68,11 +89,11 @@ static void start_over(struct shard *s, struct request *r)
     struct dispatcher *d = r->dispatcher;
     if (d->state == DISPATCHER_OPEN && d->queue->gone)
         dispatcher_touched(d->queue);
-    if (r->kind == REQUEST_CLAIM && r->work && r->work->visit) {
+    if (r->work && r->work->kind == WORK_CLAIM) {
         bool waits = r->work->timer.height > 0;
         int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
         r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
-        r->op.visit = r->work->visit;
+        r->op.visit = r->work->claim.visit;
     }
     work_free(s, r);
     r->dispatcher = NULL;
@@ -96,6 +117,8 @@ void shard_end(struct shard *s, struct request *r, enum status status)
 /* From here on the request is the port's. */
 static void deliver(struct shard *s, struct request *r)
 {
+    assert(r->tag == REQUEST_TAG); /* else it was answered before */
+    r->tag = 0;
     s->counters.under_way--;
     if (r->port->loop == s->loop)
         r->done(r);
@@ -117,19 +140,15 @@ static void answer(struct shard *s, struct request *r)
         deliver(s, r);
 }
 
-struct work *work_new(struct shard *s, struct request *r)
+struct work *work_new(struct shard *s, struct request *r, enum work_kind kind)
 {
     uint64_t ticket = ++s->next_ticket;
     struct work *w = mem_alloc(sizeof(*w) + order_node_extra(ticket));
+    assert(!r->work);
+    w->tag = WORK_TAG;
+    w->kind = kind;
     w->request = r;
-    w->ticket = ticket;
     w->parked = false;
-    w->waited = false;
-    w->brief = false;
-    w->tries = 0;
-    w->visit = NULL;
-    w->items = NULL;
-    w->item_count = 0;
     w->timer.tie = ticket;
     w->timer.height = 0;
     r->work = w;
@@ -216,7 +235,7 @@ static bool outranked(const struct request *r, const struct engine_op *op)
 
 static void op_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct shard *s = r->shard;
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
         r->settle.urgent_waiting = outranked(r, op);
@@ -379,22 +398,23 @@ void shard_take_again(struct shard *s, struct request *r)
 
 /* Time */
 
+typedef void work_timer(struct request *r);
+
+static work_timer *const work_timers[WORK_KIND_COUNT] = {
+    [WORK_CLAIM] = dispatch_timeout,  [WORK_ABSENT] = absent_timeout,
+    [WORK_PORTIONS] = portions_go_on, [WORK_SHOW] = show_go_on,
+    [WORK_STORE] = store_go_on,
+};
+
 static void run_timers(struct shard *s)
 {
     struct order_node *n;
     while ((n = order_first(&s->timers)) && n->key <= s->now.mono_ms) {
         struct work *w = container_of(n, struct work, timer);
+        assert(w->tag == WORK_TAG);
+        assert(work_timers[w->kind]);
         shard_set_timer(s, w, INT64_MAX);
-        if (w->request->kind == REQUEST_QUEUES)
-            show_go_on(w->request);
-        else if (w->request->kind == REQUEST_PUT || w->request->kind == REQUEST_IMPORT)
-            store_go_on(w->request);
-        else if (w->request->kind != REQUEST_CLAIM)
-            portions_go_on(w->request);
-        else if (w->request->dispatcher)
-            dispatch_timeout(w->request);
-        else
-            absent_timeout(w->request);
+        work_timers[w->kind](w->request);
     }
 }
 
@@ -595,11 +615,9 @@ void shard_hangup(struct request *r)
 {
     if (r->kind == REQUEST_CLAIM_MANY)
         many_hangup(r);
-    if (r->kind != REQUEST_CLAIM || !r->work)
-        return;
-    if (r->dispatcher)
+    else if (r->work && r->work->kind == WORK_CLAIM)
         dispatch_hangup(r);
-    else
+    else if (r->work && r->work->kind == WORK_ABSENT)
         absent_hangup(r);
 }
 

@@ -37,47 +37,111 @@ struct shard;
 #define SWEEP_MAX  500         /* messages that time passes for in one sweep */
 #define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
-/* What a request needs while it is under way, allocated for the kinds that need it. */
+/* The request that an op was submitted for, by op->user. */
+#define REQUEST_TAG 0x72657175 /* from broker_submit() until its answer is on its way */
+
+static inline struct request *request_of_op(const struct engine_op *op)
+{
+    struct request *r = op->user;
+    assert(r);
+    assert(r->tag == REQUEST_TAG);
+    return r;
+}
+
+/* What a request needs while it is under way, besides what is in it: one work at a time, and none
+ * for most. A request may need several of them one after the other: a claim looks up its queue,
+ * asks for a fresh view of it, and stands in line. */
+enum work_kind {
+    WORK_CREATION,      /* creation.c: the queue is being made */
+    WORK_LOOK_UP,       /* … or looked for; of the first of those who are parked */
+    WORK_CONFIGURATION, /* configuration.c */
+    WORK_VIEW,          /* view.c; it stays as a sign that the request has looked */
+    WORK_CLAIM,         /* dispatch.c */
+    WORK_ABSENT,        /* absent.c */
+    WORK_PORTIONS,      /* portions.c */
+    WORK_ESCALATION,    /* escalate.c: ESCALATE_ALL */
+    WORK_EXPLANATION,   /* explain.c: POSITION, STATS */
+    WORK_SHOW,          /* show.c: QUEUES */
+    WORK_STORE,         /* store.c: PUT and IMPORT in portions */
+    WORK_KIND_COUNT
+};
+
+#define WORK_TAG 0x776f726b
+
 struct work {
+    uint32_t tag;
+    enum work_kind kind;
     struct request *request;
-    uint64_t ticket;  /* its place in line */
-    int max_rank;     /* CLAIM */
-    int64_t until_ms; /* CLAIM of a queue that is not there: mono, when the wait ends */
-    bool parked;
-    bool waited;         /* it was not served at once */
-    bool brief;          /* CLAIM: it waits for a disk only, not for a message */
-    uint8_t tries;       /* CLAIM: how often nothing was found though there was something */
-    engine_visit *visit; /* CLAIM: the caller's */
-    struct plan plan;
-    struct queue_config config;                              /* CONFIGURE, and creation by a PUT */
-    void (*looked)(struct dispatcher *d, struct request *r); /* what to do with a fresh view */
-    uint64_t limit;                                          /* portions: how many in all */
-    double credit;                                           /* … and how many may be done now */
-    int64_t credited_ms;
+    bool parked;          /* CLAIM, ABSENT: it stands in a line */
+    struct engine_op own; /* what the broker asks for itself, beside request.op; one at a time */
     union {
-        struct settle_item *items;         /* CLAIM: what was leased, to give it back */
-        struct escalate_item *escalations; /* ESCALATE_ALL: those of a page that match */
-        struct count_item *counts;         /* POSITION, STATS */
-        struct dispatcher **shown;         /* QUEUES: those still to show, each referred to */
-        struct engine_op *portions;        /* PUT, IMPORT */
+        struct { /* CREATION, CONFIGURATION */
+            struct queue_config config;
+        } configuration;
+        struct {
+            void (*then)(struct dispatcher *d, struct request *r); /* what to do with it */
+        } view;
+        struct {
+            uint64_t ticket; /* its place in line */
+            int max_rank;
+            bool waited;               /* it was not served at once */
+            bool brief;                /* it waits for a disk only, not for a message */
+            uint8_t tries;             /* how often nothing was found though there was something */
+            engine_visit *visit;       /* the caller's */
+            struct settle_item *items; /* owned: what was leased, to give it back */
+            uint32_t item_count;
+            uint32_t shown_count; /* of the items, those that are in the answer */
+            struct plan plan;
+        } claim;
+        struct {
+            int64_t until_ms; /* mono: when the wait ends */
+        } absent;
+        struct {
+            uint64_t limit; /* how many in all */
+            double credit;  /* how many may be done now */
+            int64_t credited_ms;
+        } portions;
+        struct {
+            struct escalate_item *items; /* owned: those of a page that match */
+            uint32_t item_count;
+            int slot;                       /* of the filter; -1: any */
+            uint8_t slots[LEVEL_COUNT_MAX]; /* the levels to look at */
+            uint32_t slot_count;
+            uint64_t before_seq;       /* what came later is not part of it */
+            struct list_cursor cursor; /* where the next page begins */
+            bool more;                 /* and whether there is one */
+            struct instant asked;      /* when; older_than counts from here */
+        } escalation;
+        struct {
+            struct count_item *counts;                /* owned */
+            struct instant asked;                     /* POSITION, as the rest: when */
+            uint64_t seq;                             /* of the message */
+            struct heads_item heads[LEVEL_COUNT_MAX]; /* by rank */
+        } explanation;
+        struct {
+            struct dispatcher **left; /* owned: those still to show, each referred to */
+            uint32_t left_count;
+        } show;
+        struct {
+            struct engine_op *portions; /* owned */
+            uint32_t portion_count;     /* of these, those that were submitted */
+            uint32_t portions_max;      /* how many there are room for */
+            uint32_t out;               /* under way */
+            uint32_t next_item;         /* the first that is in no portion yet */
+            enum status refused;        /* why a portion was */
+        } store;
     };
-    uint32_t item_count;
-    uint32_t next_item;             /* PUT, IMPORT: the first that is in no portion yet */
-    uint32_t portions_out;          /* … under way */
-    enum status refused;            /* … why a portion was */
-    uint32_t shown_count;           /* CLAIM: of the items, those that are in the answer */
-    int slot;                       /* ESCALATE_ALL: of the filter; -1: any */
-    uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
-    uint32_t slot_count;
-    uint64_t before_seq;       /* … what came later is not part of it */
-    struct list_cursor cursor; /* … where the next page begins */
-    bool more;                 /* … and whether there is one */
-    struct instant asked;      /* … when; older_than counts from here. POSITION: the same */
-    uint64_t seq;              /* POSITION: of the message */
-    struct heads_item heads[LEVEL_COUNT_MAX]; /* … by rank */
-    struct engine_op own;    /* what the broker asks for itself, beside request.op; one at a time */
     struct order_node timer; /* in shard->timers; key: mono_ms; last */
 };
+
+/* The work of this kind that the request has. */
+static inline struct work *work_of(const struct request *r, enum work_kind kind)
+{
+    assert(r->work);
+    assert(r->work->tag == WORK_TAG);
+    assert(r->work->kind == kind);
+    return r->work;
+}
 
 enum dispatcher_state { DISPATCHER_OPENING, DISPATCHER_OPEN, DISPATCHER_GONE };
 
@@ -200,7 +264,7 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
                   const char *detail);
 void shard_pass_on(struct dispatcher *d, struct request *r); /* r->op, as it is, to the engine */
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
-struct work *work_new(struct shard *s, struct request *r);
+struct work *work_new(struct shard *s, struct request *r, enum work_kind kind); /* it has none */
 void work_free(struct shard *s, struct request *r); /* its timer too; fine when there is none */
 int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
 void list_insert(struct request_list *l, struct request *r, struct request *before);

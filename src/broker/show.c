@@ -38,14 +38,14 @@ static void pass_along(struct shard *s, struct request *r)
 void show_go_on(struct request *r)
 {
     struct shard *s = r->shard;
-    struct work *w = r->work;
-    for (uint32_t i = 0; i < SHOW_PORTION && w->item_count > 0; i++) {
-        struct dispatcher *d = w->shown[--w->item_count];
+    struct work *w = work_of(r, WORK_SHOW);
+    for (uint32_t i = 0; i < SHOW_PORTION && w->show.left_count > 0; i++) {
+        struct dispatcher *d = w->show.left[--w->show.left_count];
         if (d->state == DISPATCHER_OPEN)
             show(d, r);
         dispatcher_unref(d);
     }
-    if (w->item_count > 0)
+    if (w->show.left_count > 0)
         shard_set_timer(s, w, s->now.mono_ms + 1);
     else
         pass_along(s, r);
@@ -53,30 +53,31 @@ void show_go_on(struct request *r)
 
 static void show_known(struct shard *s, struct request *r)
 {
-    struct work *w = work_new(s, r);
-    w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
+    struct work *w = work_new(s, r, WORK_SHOW);
+    w->show.left_count = 0;
+    w->show.left = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
         dispatcher_ref(d);
-        w->shown[w->item_count++] = d;
+        w->show.left[w->show.left_count++] = d;
     }
     show_go_on(r);
 }
 
 static void look_touched(struct engine_op *op, struct engine_queue *q)
 {
-    shard_touched(((struct request *)op->user)->shard, q);
+    shard_touched(request_of_op(op)->shard, q);
 }
 
 static void look_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
                      struct instant now)
 {
-    schedules_due(((struct request *)op->user)->shard, q, schedule, now);
+    schedules_due(request_of_op(op)->shard, q, schedule, now);
 }
 
 static void looked(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     enum status status = op->status;
     if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
         shard_submit(r->shard, op);
@@ -96,7 +97,9 @@ void show_queues(struct shard *s, struct request *r)
         show_known(s, r);
         return;
     }
-    struct work *w = work_new(s, r);
+    struct work *w = work_new(s, r, WORK_SHOW);
+    w->show.left = NULL;
+    w->show.left_count = 0;
     w->own = (struct engine_op){.verb = ENGINE_SWEEP, .done = looked, .user = r};
     w->own.sweep.max = SWEEP_MAX;
     w->own.sweep.look = true;

@@ -4,22 +4,22 @@
 
 static void look_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN)
         shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
     else
-        r->work->looked(r->dispatcher, r);
+        work_of(r, WORK_VIEW)->view.then(r->dispatcher, r);
 }
 
 void view_refresh(struct dispatcher *d, struct request *r,
                   void (*then)(struct dispatcher *d, struct request *r))
 {
-    struct work *w = work_new(d->shard, r);
+    struct work *w = work_new(d->shard, r, WORK_VIEW);
     if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW)) {
         then(d, r);
         return;
     }
-    w->looked = then;
+    w->view.then = then;
     w->own =
         (struct engine_op){.verb = ENGINE_COUNT, .queue = d->queue, .done = look_done, .user = r};
     w->own.count.waits = r->kind == REQUEST_LOOK && r->look.wait_ms > 0;
