@@ -206,11 +206,12 @@ static void plan_anew(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
     struct work *w = work_of(r, WORK_CLAIM);
+    if (d->state == DISPATCHER_OPEN)
+        dispatcher_touched(d->queue); /* which may find that it is gone, too */
     if (d->state != DISPATCHER_OPEN) {
         shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
         return;
     }
-    dispatcher_touched(d->queue);
     w->claim.max_rank = rank_of_request(&d->queue->config, r);
     if (r->shard->draining || request_hung_up(r))
         shard_finish(r->shard, r, STATUS_OK);
@@ -575,11 +576,11 @@ void dispatch_look(struct dispatcher *d, struct request *r)
 
 void dispatch_timeout(struct request *r)
 {
-    if (may_ask_blindly(r->dispatcher, r) &&
-        (r->dispatcher->claims > 0 || engine_is_away(r->shard)))
-        ask_blindly(r->dispatcher, r);
-    else
-        stop_brief(r->dispatcher, r, nothing_found(r));
+    struct dispatcher *d = r->dispatcher;
+    if (may_ask_blindly(d, r) && (d->claims > 0 || engine_is_away(r->shard)))
+        ask_blindly(d, r);
+    if (work_of(r, WORK_CLAIM)->parked) /* it did not ask */
+        stop_brief(d, r, nothing_found(r));
 }
 
 void dispatch_hangup(struct request *r)
