@@ -37,6 +37,9 @@ static void leave(struct request *r)
     struct shard *s = r->shard;
     struct absent *a = map_get(&s->absent, r->queue, strlen(r->queue));
     struct work *w = work_of(r, WORK_ABSENT);
+    assert(a);
+    assert(w->parked);
+    assert(s->counters.waiting > 0);
     list_remove(&a->line, r);
     w->parked = false;
     shard_set_timer(s, w, INT64_MAX);
@@ -64,6 +67,8 @@ static int64_t next_look_ms(const struct shard *s, const struct work *w)
 
 void absent_claim(struct shard *s, struct request *r)
 {
+    assert(r->kind == REQUEST_CLAIM);
+    assert(!r->dispatcher);
     if (r->claim.wait_ms <= 0 || request_hung_up(r)) {
         r->op.claim.found = 0;
         shard_finish(s, r, STATUS_OK);
@@ -91,6 +96,7 @@ static void stand_up(struct request *r)
 void absent_join(struct dispatcher *d)
 {
     struct absent *a;
+    assert(d->state == DISPATCHER_OPENING); /* else nobody unparks them */
     while ((a = map_get(&d->shard->absent, d->name, strlen(d->name)))) {
         struct request *r = a->line.first;
         stand_up(r);
@@ -103,6 +109,7 @@ void absent_join(struct dispatcher *d)
 void absent_timeout(struct request *r)
 {
     struct shard *s = r->shard;
+    assert(work_of(r, WORK_ABSENT)->parked);
     if (work_of(r, WORK_ABSENT)->absent.until_ms <= s->now.mono_ms) {
         give_up(r, STATUS_OK);
         return;
@@ -121,4 +128,5 @@ void absent_end_all(struct shard *s)
     struct absent *a;
     for (size_t at = 0; (a = map_each(&s->absent, &at)); at = 0)
         give_up(a->line.first, STATUS_OK);
+    assert(s->absent.count == 0);
 }

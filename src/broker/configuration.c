@@ -6,6 +6,7 @@
 
 void configuration_follow(struct dispatcher *d)
 {
+    assert(d->state == DISPATCHER_OPEN);
     if (d->version == d->queue->version)
         return;
     d->version = d->queue->version;
@@ -17,6 +18,8 @@ enum status configuration_edit(struct shard *s, struct request *r, struct queue_
                                bool is_new)
 {
     bool was_paused = config->paused;
+    assert(r->kind == REQUEST_CONFIGURE);
+    assert(r->configure.edit);
     r->configure.keeps_used = false;
     enum status status = r->configure.edit(r, config, is_new);
     bool paused = config->paused;
@@ -28,6 +31,7 @@ enum status configuration_edit(struct shard *s, struct request *r, struct queue_
 /* From the configuration that the queue has now. */
 static void make_anew(struct request *r, uint32_t stay)
 {
+    assert(r->kind == REQUEST_CONFIGURE);
     work_free(r->shard, r);
     r->configure.stay = stay;
     if (r->dispatcher->state == DISPATCHER_OPEN)
@@ -71,6 +75,7 @@ static void configure_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    assert(op == &work_of(r, WORK_CONFIGURATION)->own);
     if (op->outdated) {
         make_anew(r, 0);
         return;
@@ -89,6 +94,8 @@ static void configure_surely(struct dispatcher *d, struct request *r);
 static void configure_now(struct dispatcher *d, struct request *r, bool sure)
 {
     struct shard *s = d->shard;
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN);
     struct work *w = work_new(s, r, WORK_CONFIGURATION);
     w->configuration.config = d->queue->config;
     enum status status = configuration_edit(s, r, &w->configuration.config, false);

@@ -19,6 +19,9 @@ static void create_done(struct engine_op *op)
     struct dispatcher *d = r->dispatcher;
     struct shard *s = d->shard;
     enum status status = op->status;
+    assert(op == &work_of(r, WORK_CREATION)->own);
+    assert(d->state == DISPATCHER_OPENING);
+    assert(status || op->queue);
     dispatcher_ref(d); /* of which the request may have the last one */
     bool existed = !status && engine_has(s->engine, ENGINE_SHARED) && op->set.existed;
     if (status) {
@@ -86,6 +89,7 @@ static bool choose_config(struct shard *s, struct request *r, struct queue_confi
         makes = levels_resolve(config, &r->op.schedule.set->draft.priority) >= 0;
         status = makes ? STATUS_OK : STATUS_UNKNOWN_PRIORITY;
     } else {
+        assert(r->kind == REQUEST_CONFIGURE);
         status = configuration_edit(s, r, config, true);
         makes = !status && !r->configure.dry_run;
     }
@@ -118,6 +122,10 @@ static void look_up_done(struct engine_op *op)
     struct dispatcher *d = r->dispatcher;
     struct engine_queue *q = op->queue;
     enum status status = op->status;
+    assert(op == &work_of(r, WORK_LOOK_UP)->own);
+    assert(d->state == DISPATCHER_OPENING);
+    assert(d->parked.first == r);
+    assert(status || q);
     work_free(d->shard, r); /* and the op, which is in it */
     if (!status) {
         dispatcher_open(d, q);
@@ -140,6 +148,7 @@ void creation_look_up(struct shard *s, const char *name, struct request *r)
         dispatcher_ref(d);
         list_append(&d->parked, r);
     }
+    assert(d->parked.first); /* somebody asks */
     struct work *w = work_new(s, d->parked.first, WORK_LOOK_UP);
     w->own =
         (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w->request};
@@ -150,6 +159,8 @@ void creation_look_up(struct shard *s, const char *name, struct request *r)
 void creation_begin(struct shard *s, struct request *r)
 {
     bool auto_create = s->broker->options.auto_create;
+    assert(!r->dispatcher);
+    assert(!r->work);
     if (engine_has(s->engine, ENGINE_SHARED) && !r->looked_up)
         creation_look_up(s, r->queue, r);
     else if (r->kind == REQUEST_CLAIM && auto_create)

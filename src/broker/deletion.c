@@ -18,6 +18,9 @@ static void delete_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     struct shard *s = r->shard;
+    assert(op == &r->op);
+    assert(r->kind == REQUEST_DELETE);
+    assert(r->dispatcher->state == DISPATCHER_GONE);
     bool kept = op->status && op->status != STATUS_QUEUE_NOT_FOUND && !s->engine->failed;
     if (kept && !dispatcher_find(s, r->queue))
         dispatcher_adopt(s, op->queue);
@@ -29,6 +32,9 @@ static void delete_done(struct engine_op *op)
 
 static void delete_now(struct dispatcher *d, struct request *r)
 {
+    assert(r->kind == REQUEST_DELETE);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(d->queue->user == d);
     bool messages = holds_messages(d->queue);
     if (!r->deletion.force && (messages || d->queue->schedules > 0)) {
         shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
@@ -42,6 +48,7 @@ static void delete_now(struct dispatcher *d, struct request *r)
     r->op.queue = d->queue;
     r->op.done = delete_done;
     r->op.user = r;
+    assert(d->references > 1); /* the request has one besides the map's */
     dispatcher_unlist(d);
     shard_submit(d->shard, &r->op);
 }

@@ -31,6 +31,11 @@ static void park(struct dispatcher *d, struct request *r)
     struct work *w = work_of(r, WORK_CLAIM);
     struct request_list *line = &d->waiting[w->claim.max_rank];
     struct request *behind = NULL;
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN); /* nobody serves the line of a queue that is gone */
+    assert(!w->parked);
+    assert(w->claim.max_rank >= 0);
+    assert(w->claim.max_rank < d->queue->config.level_count); /* lines behind that are not served */
     if (line->last && line->last->work->claim.ticket > w->claim.ticket) {
         /* It had been served and comes back: to its old place, not to the end. */
         behind = line->first;
@@ -38,6 +43,8 @@ static void park(struct dispatcher *d, struct request *r)
             behind = behind->next;
     }
     list_insert(line, r, behind);
+    assert(!r->prev || r->prev->work->claim.ticket < w->claim.ticket); /* first come first served */
+    assert(!r->next || r->next->work->claim.ticket > w->claim.ticket);
     w->parked = true;
     d->queue->waiting = ++d->waiting_count;
     d->shard->counters.waiting++;
@@ -64,6 +71,9 @@ static void step_out(struct request *r)
     struct dispatcher *d = r->dispatcher;
     struct work *w = work_of(r, WORK_CLAIM);
     assert(w->parked);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(d->waiting_count > 0);
+    assert(d->shard->counters.waiting > 0);
     list_remove(&d->waiting[w->claim.max_rank], r);
     w->parked = false;
     d->queue->waiting = --d->waiting_count;
@@ -74,6 +84,7 @@ static void unpark(struct request *r)
 {
     struct work *w = work_of(r, WORK_CLAIM);
     step_out(r);
+    assert(r->dispatcher->brief >= w->claim.brief);
     r->dispatcher->brief -= w->claim.brief;
     w->claim.brief = false;
 }
@@ -107,6 +118,9 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
 {
     struct request *r = request_of_op(op);
     struct work *w = work_of(r, WORK_CLAIM);
+    assert(op == &r->op);
+    assert(!w->parked);
+    assert(w->claim.item_count < r->claim.max); /* items has no room for more */
     struct settle_item *item = &w->claim.items[w->claim.item_count++];
     item->id = message_identity(m, q->id);
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
@@ -124,6 +138,7 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
 static void release_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
+    assert(op == &work_of(r, WORK_CLAIM)->own);
     dispatch_mark(r->dispatcher);
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -134,6 +149,9 @@ static void release_done(struct engine_op *op)
 static void give_back(struct request *r, uint32_t from)
 {
     struct work *w = work_of(r, WORK_CLAIM);
+    assert(from < w->claim.item_count);   /* else nothing is to go back */
+    assert(from <= w->claim.shown_count); /* what was not shown goes back */
+    assert(r->dispatcher->state == DISPATCHER_OPEN);
     r->op.claim.found = from;
     w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
@@ -149,6 +167,7 @@ static void give_back(struct request *r, uint32_t from)
 static bool race_enter(struct request *r)
 {
     uint32_t nobody = 0;
+    assert(!r->claim.part.race || r->claim.part.place > 0); /* 0 would let others in, too */
     return !r->claim.part.race || atomic_compare_exchange_strong(&r->claim.part.race->holder,
                                                                  &nobody, r->claim.part.place);
 }
@@ -157,6 +176,7 @@ static bool race_enter(struct request *r)
  * its ticket. */
 static void race_leave(struct request *r)
 {
+    assert(r->claim.part.race); /* else nobody would send it again */
     r->claim.part.passed = true;
     r->op.claim.found = 0;
     shard_finish(r->shard, r, STATUS_OK);
@@ -231,6 +251,7 @@ static bool claim_missed(const struct engine_op *op)
 /* How many the next claim asks for: as many as fitted, or twice as many when all did. */
 static void learn_fit(struct dispatcher *d, const struct work *w)
 {
+    assert(w->claim.shown_count <= w->claim.item_count);
     if (w->claim.shown_count < w->claim.item_count)
         d->fit = w->claim.shown_count;
     else if (d->fit > 0 && w->claim.item_count >= d->fit)
@@ -243,6 +264,10 @@ static void claim_done(struct engine_op *op)
     struct work *w = work_of(r, WORK_CLAIM);
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    assert(op == &r->op);
+    assert(!w->parked);
+    assert(op->status || op->claim.found == w->claim.item_count); /* each was shown, none twice */
+    assert(r->dispatcher->claims > 0);
     r->dispatcher->claims--;
     claim_rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0)
@@ -285,6 +310,10 @@ static void claim_done(struct engine_op *op)
 static void submit_claim(struct dispatcher *d, struct request *r)
 {
     struct work *w = work_of(r, WORK_CLAIM);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(w->claim.visit);
+    assert(w->claim.plan.step_count > 0);
+    assert(w->claim.plan.want <= r->claim.max);
     unpark(r);
     w->claim.item_count = w->claim.shown_count = 0;
     if (!w->claim.items)
@@ -319,6 +348,7 @@ static struct request *next_in_line(struct dispatcher *d)
 /* How many it may get now. What is leased has to be told, so the answer needs its room before. */
 static uint32_t claim_max(struct request *r)
 {
+    assert(r->claim.max > 0);
     uint32_t room = r->claim.room ? r->claim.room(r) : r->claim.max;
     if (r->claim.part.bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
         room = 1; /* nobody knows how urgent the queue is after that */
@@ -373,6 +403,7 @@ static void end_brief(struct dispatcher *d)
                 give_up(r, nothing_found(r));
         }
     }
+    assert(d->brief == 0); /* else somebody waits who has no timer */
 }
 
 static void serve(struct dispatcher *d)
@@ -382,6 +413,7 @@ static void serve(struct dispatcher *d)
     while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
            (r = next_in_line(d))) {
         struct work *w = work_of(r, WORK_CLAIM);
+        assert(w->parked);
         if (request_hung_up(r)) {
             give_up(r, STATUS_OK);
             continue;
@@ -417,6 +449,7 @@ static void look_again(struct dispatcher *d);
 
 void dispatch_serve(struct dispatcher *d)
 {
+    assert(d->state == DISPATCHER_OPEN);
     configuration_follow(d);
     d->fetching = false;
     serve(d);
@@ -462,6 +495,7 @@ static void stand_in_line(struct dispatcher *d, struct request *r)
     w->claim.waited = true;
     if (!waits)
         stop_brief(d, r, nothing_found(r));
+    assert(waits || !w->parked || w->claim.brief); /* else it has no timer and never ends */
 }
 
 /* The plan is made when its turn comes. */
@@ -504,6 +538,8 @@ static bool has_to_look(const struct dispatcher *d, const struct request *r)
 
 void dispatch_claim(struct dispatcher *d, struct request *r)
 {
+    assert(r->kind == REQUEST_CLAIM);
+    assert(r->dispatcher == d);
     configuration_follow(d);
     if (request_hung_up(r)) { /* while its queue was being opened */
         r->op.claim.found = 0;
@@ -533,6 +569,9 @@ static bool look(struct dispatcher *d, struct request *r)
     const struct queue_config *config = &d->queue->config;
     int max_rank = rank_of_request(config, r);
     struct claim_question ask = {max_rank, 1, policy_is_plain(&d->policy)};
+    assert(r->kind == REQUEST_LOOK);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(r->look.ticket > 0);
     if (max_rank < 0) {
         refuse_level(r);
         return true;
@@ -602,12 +641,15 @@ void dispatch_end_all(struct dispatcher *d, enum status status)
         r->look.any = false;
         shard_finish(d->shard, r, status ? status : STATUS_DRAINING);
     }
+    assert(d->waiting_count == 0); /* who was counted was in a line */
+    assert(d->brief == 0);
 }
 
 /* Levels may have moved: everyone stands in line again, in the old order. */
 void dispatch_reconfigured(struct dispatcher *d)
 {
     struct request_list all = {0};
+    uint32_t waiting = d->waiting_count;
     uint32_t rules = d->policy.rules + 1;
     policy_init(&d->policy, &d->queue->config);
     d->policy.rules = rules;
@@ -618,11 +660,13 @@ void dispatch_reconfigured(struct dispatcher *d)
             list_append(&all, r);
         }
     }
+    assert(d->waiting_count == 0);
     struct request *r;
     while ((r = all.first)) {
         list_remove(&all, r);
         park_again(d, r);
     }
+    assert(d->waiting_count == waiting); /* nobody was left behind */
     dispatch_mark(d);
 }
 

@@ -8,6 +8,7 @@
 static void some_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
+    assert(op == &r->op);
     dispatch_mark_late(r->dispatcher);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN)
         escalate_some(r->dispatcher, r); /* the level may have another slot, or be gone */
@@ -24,6 +25,7 @@ void escalate_some(struct dispatcher *d, struct request *r)
     }
     if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
+    assert(slot >= 0); /* it names a level */
     r->op.verb = ENGINE_ESCALATE;
     r->op.escalate.slot = (uint8_t)slot;
     r->op.queue = d->queue;
@@ -43,6 +45,7 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
     struct request *r = request_of_op(op);
     struct work *w = work_of(r, WORK_ESCALATION);
     (void)now;
+    assert(w->escalation.item_count < PAGE);
     if (filter_matches(r->escalate.filter, m, w->escalation.slot, w->escalation.asked.wall_ms))
         w->escalation.items[w->escalation.item_count++].id = message_identity(m, q->id);
 }
@@ -63,6 +66,8 @@ static void escalate_page(struct request *r);
 static void escalated(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
+    assert(op == &work_of(r, WORK_ESCALATION)->own);
+    assert(!r->escalate.dry_run);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         escalate_page(r);
         return;
@@ -91,6 +96,8 @@ static void escalate_page(struct request *r)
         return;
     const struct work *w = work_of(r, WORK_ESCALATION);
     struct engine_op op = {.verb = ENGINE_ESCALATE, .escalate = r->op.escalate};
+    assert(slot >= 0);
+    assert(w->escalation.item_count > 0);
     op.escalate.slot = (uint8_t)slot;
     op.escalate.items = w->escalation.items;
     op.escalate.count = w->escalation.item_count;
@@ -117,6 +124,7 @@ static void listed(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     struct work *w = work_of(r, WORK_ESCALATION);
+    assert(op == &w->own);
     if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
         drop_later(r);
     r->escalate.matched += w->escalation.item_count;
@@ -146,6 +154,7 @@ static void next_page(struct request *r)
  * that a page does not show those again that an earlier page gave it. */
 static void choose_slots(struct work *w, const struct queue_config *config, int from, int to)
 {
+    assert(to >= 0);
     w->escalation.slots[0] = (uint8_t)(from >= 0 ? from : to);
     w->escalation.slot_count = 1;
     for (int rank = 0; from < 0 && rank < config->level_count; rank++) {
@@ -157,6 +166,8 @@ static void choose_slots(struct work *w, const struct queue_config *config, int 
 void escalate_all(struct dispatcher *d, struct request *r)
 {
     int from, to;
+    assert(r->kind == REQUEST_ESCALATE_ALL);
+    assert(r->escalate.filter);
     if (level_may_be_new(d, r, &r->priority) ||
         level_may_be_new(d, r, &r->escalate.filter->priority)) {
         view_refresh(d, r, escalate_all);

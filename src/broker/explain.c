@@ -12,6 +12,8 @@
 static void submit_count(struct request *r, uint32_t count, engine_done *done)
 {
     struct work *w = work_of(r, WORK_EXPLANATION);
+    assert(count > 0);
+    assert(w->explanation.counts);
     w->own = (struct engine_op){
         .verb = ENGINE_COUNT, .queue = r->dispatcher->queue, .done = done, .user = r};
     w->own.count.items = w->explanation.counts;
@@ -23,6 +25,8 @@ static void submit_count(struct request *r, uint32_t count, engine_done *done)
 
 void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts)
 {
+    assert(d->state == DISPATCHER_OPEN);
+    assert(r->show.each);
     facts.queue = d->queue;
     facts.view = PLANTED(NUMBERS_TORN) ? &d->queue->view : engine_queue_moment(d->queue);
     facts.waiting_consumers = d->waiting_count;
@@ -36,6 +40,8 @@ static void stats_counted(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     struct queue_facts facts = {.exact = true};
+    assert(r->kind == REQUEST_STATS);
+    assert(op->count.count % 2 == 0); /* a half of aged ones, and one of late ones */
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         work_free(r->shard, r);
         explain_stats(r->dispatcher, r); /* by the levels and ages that there are now */
@@ -72,6 +78,8 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
 {
     struct request *r = request_of_op(op);
     (void)now;
+    assert(op == &r->op);
+    assert(r->kind == REQUEST_POSITION);
     work_of(r, WORK_EXPLANATION)->explanation.seq = message_seq(m);
     *r->position.answer = (struct position){
         .id = message_identity(m, q->id),
@@ -125,6 +133,8 @@ static void look_up(struct request *r);
 static void tell_position(struct request *r, const struct explain *e)
 {
     struct position *p = r->position.answer;
+    assert(e->rank >= 0);
+    assert(e->rank < e->config->level_count);
     bool ready = p->state == MESSAGE_READY;
     int as = ready ? age_effective_rank(e->config, e->rank, e->ready_ms, e->now_ms) : e->rank;
     p->effective = e->config->levels[as];
@@ -159,6 +169,8 @@ static void followed(struct engine_op *op)
     struct request *r = request_of_op(op);
     struct heads_item heads[LEVEL_COUNT_MAX]; /* ours: the request may end before we do */
     uint32_t count = op->heads.count;
+    assert(op == &work_of(r, WORK_EXPLANATION)->own);
+    assert(count <= LEVEL_COUNT_MAX);
     memcpy(heads, op->heads.items, count * sizeof(heads[0]));
     if (is_valid(r, op)) {
         struct explain e = explain_of(r);
@@ -202,6 +214,7 @@ static void got(struct engine_op *op)
     bool pending = r->position.answer->state == MESSAGE_SCHEDULED ||
                    r->position.answer->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
+        assert(explain_item_count(&e) <= EXPLAIN_ITEMS_MAX);
         explain_places(&e, work_of(r, WORK_EXPLANATION)->explanation.counts);
         submit_count(r, explain_item_count(&e), counted);
         return;
@@ -223,6 +236,7 @@ static void look_up(struct request *r)
 
 void explain_position(struct dispatcher *d, struct request *r)
 {
+    assert(r->position.answer);
     struct work *w = work_new(d->shard, r, WORK_EXPLANATION);
     w->explanation.counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->explanation.counts));
     look_up(r);

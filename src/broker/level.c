@@ -22,6 +22,7 @@ void level_refuse(struct shard *s, struct request *r, const char *field)
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                 const char *field, int *slot)
 {
+    assert(d->state == DISPATCHER_OPEN);
     *slot = -1;
     if (priority->kind == PRIORITY_DEFAULT)
         return true;

@@ -80,6 +80,8 @@ static void part_visit(struct engine_op *op, const struct engine_queue *q,
 {
     struct part *p = part_of(container_of(op, struct request, op));
     struct request *whole = p->many->request;
+    assert(p->request.kind == REQUEST_CLAIM);
+    assert(p->item_count < p->brought + p->request.claim.max); /* items has no room for more */
     struct settle_item *item = &p->items[p->item_count++];
     item->id = message_identity(message, q->id);
     memcpy(item->receipt, message->delivery->receipt, RECEIPT_BYTES);
@@ -110,6 +112,8 @@ static void part_init(struct part *p, enum request_kind kind)
 
 static void part_send(struct part *p)
 {
+    assert(!p->out); /* it has one request, and one answer to it */
+    assert(p->many->out < p->many->count);
     p->out = true;
     p->many->out++;
     broker_submit(p->many->shard->port, &p->request);
@@ -127,6 +131,9 @@ static void part_claim(struct part *p, const struct urgency *least, struct race 
 {
     struct many *m = p->many;
     const struct request *whole = m->request;
+    assert(!p->out);
+    assert(m->found < whole->claim.max); /* no more is taken than was asked for */
+    assert(!race || m->found == 0);
     part_init(p, REQUEST_CLAIM);
     p->passed = false;
     p->request.claim.max = whole->claim.max - m->found;
@@ -148,6 +155,8 @@ static void part_claim(struct part *p, const struct urgency *least, struct race 
 
 static void part_drop(struct part *p)
 {
+    assert(!p->out);
+    assert(p->item_count > 0);
     part_init(p, REQUEST_SETTLE);
     p->request.op.verb = ENGINE_RELEASE;
     p->request.op.settle.items = p->items;
@@ -195,9 +204,13 @@ static void many_answer(struct many *m)
 {
     struct request *r = m->request;
     bool unwanted = request_hung_up(r) || m->status;
+    assert(m->out == 0); /* else a part would answer to freed memory */
     if (unwanted && parts_drop(m))
         return;
     r->op.claim.found = unwanted ? 0 : m->found;
+    assert(r->claim.many.state == m);
+    assert(m->found <= r->claim.max);
+    assert(m->shard->led > 0);
     r->claim.many.state = NULL;
     m->shard->led--;
     shard_finish(m->shard, r, m->status);
@@ -211,6 +224,7 @@ static void part_failed(struct part *p)
 {
     struct many *m = p->many;
     struct request *r = m->request;
+    assert(p->item_count >= p->brought);
     bool spoiled = p->item_count > p->brought;
     p->item_count = p->brought;
     if (m->phase == PHASE_END || (m->found > 0 && !spoiled)) {
@@ -265,9 +279,13 @@ static void part_claimed(struct part *p)
 {
     struct many *m = p->many;
     uint32_t found = p->request.op.claim.found;
+    assert(p->request.kind == REQUEST_CLAIM);
+    assert(found <= p->request.claim.max);
     m->found += found;
     p->passed = p->request.claim.part.passed || p->request.status; /* its queue was deleted */
     if (m->phase == PHASE_WAIT) {
+        /* Who takes holds the race: two that take would bring more than was asked for. */
+        assert(found == 0 || atomic_load(&m->race.holder) == p->request.claim.part.place);
         if (found > 0)
             many_end(m);
         else if (atomic_load(&m->race.holder) == p->request.claim.part.place)
@@ -288,6 +306,8 @@ static void part_done(struct request *r)
     struct many *m = p->many;
     bool absent = r->status == STATUS_QUEUE_NOT_FOUND && m->shard->broker->options.auto_create;
     shard_look_at_clock(m->shard);
+    assert(p->out);
+    assert(m->out > 0);
     p->out = false;
     m->out--;
     if (r->kind == REQUEST_SETTLE) {
@@ -386,6 +406,9 @@ static void many_go_on(struct many *m)
 
 void many_claim(struct shard *s, struct request *r)
 {
+    assert(r->kind == REQUEST_CLAIM_MANY);
+    assert(!r->claim.many.state);
+    assert(r->claim.max > 0);
     assert(r->claim.many.queue_count > 0);
     assert(r->claim.many.queue_count <= CLAIM_QUEUES_MAX);
     struct many *m = mem_zalloc(sizeof(*m) + r->claim.many.queue_count * sizeof(m->parts[0]));

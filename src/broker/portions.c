@@ -33,6 +33,8 @@ static uint64_t allowance(struct request *r)
 static void next_portion(struct request *r)
 {
     struct work *w = work_of(r, WORK_PORTIONS);
+    assert(r->dispatcher->state == DISPATCHER_OPEN);
+    assert(r->count < w->portions.limit); /* else `left` is as good as endless */
     uint64_t max = allowance(r), left = w->portions.limit - r->count;
     if (max == 0) {
         shard_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
@@ -53,6 +55,7 @@ static void next_portion(struct request *r)
 static void portion_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
+    assert(op == &r->op);
     r->count += op->bulk.count;
     work_of(r, WORK_PORTIONS)->portions.credit -= op->bulk.count;
     dispatch_mark_late(r->dispatcher);
@@ -105,5 +108,6 @@ static void begin(struct dispatcher *d, struct request *r)
 
 void portions_begin(struct dispatcher *d, struct request *r)
 {
+    assert(portion_verbs[r->kind]);
     view_refresh(d, r, begin);
 }

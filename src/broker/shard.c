@@ -13,6 +13,9 @@
 
 void list_insert(struct request_list *l, struct request *r, struct request *before)
 {
+    assert(!r->next);
+    assert(!r->prev);
+    assert(l->first != r); /* it is in no list: in two it would be served twice */
     r->next = before;
     r->prev = before ? before->prev : l->last;
     *(r->prev ? &r->prev->next : &l->first) = r;
@@ -26,6 +29,8 @@ void list_append(struct request_list *l, struct request *r)
 
 void list_remove(struct request_list *l, struct request *r)
 {
+    assert(r->prev ? r->prev->next == r : l->first == r); /* it is in this list */
+    assert(r->next ? r->next->prev == r : l->last == r);
     *(r->prev ? &r->prev->next : &l->first) = r->next;
     *(r->next ? &r->next->prev : &l->last) = r->prev;
     r->next = r->prev = NULL;
@@ -35,6 +40,9 @@ void list_remove(struct request_list *l, struct request *r)
 
 void shard_finish(struct shard *s, struct request *r, enum status status)
 {
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work || !r->work->parked); /* else it would get a message after its answer */
     r->status = status;
     list_append(&s->finished, r);
 }
@@ -71,6 +79,11 @@ void work_free(struct shard *s, struct request *r)
     struct work *w = r->work;
     if (!w)
         return;
+    assert(w->tag == WORK_TAG);
+    assert(w->request == r);
+    assert(!w->parked);                                      /* else a line leads to freed memory */
+    assert(w->kind != WORK_SHOW || w->show.left_count == 0); /* their references were given back */
+    assert(w->kind != WORK_STORE || w->store.out == 0);      /* the engine has none of its ops */
     shard_set_timer(s, w, INT64_MAX);
     free(owned_by(w));
     w->tag = 0;
@@ -87,6 +100,9 @@ void work_free(struct shard *s, struct request *r)
 static void start_over(struct shard *s, struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
+    assert(r->count == 0); /* nothing of it was done, so nothing is done twice */
+    assert(d);
+    assert(d->shard == s);
     if (d->state == DISPATCHER_OPEN && d->queue->gone)
         dispatcher_touched(d->queue);
     if (r->work && r->work->kind == WORK_CLAIM) {
@@ -118,6 +134,9 @@ void shard_end(struct shard *s, struct request *r, enum status status)
 static void deliver(struct shard *s, struct request *r)
 {
     assert(r->tag == REQUEST_TAG); /* else it was answered before */
+    assert(!r->work);
+    assert(!r->dispatcher);
+    assert(s->counters.under_way > 0);
     r->tag = 0;
     s->counters.under_way--;
     if (r->port->loop == s->loop)
@@ -133,8 +152,9 @@ static void answer(struct shard *s, struct request *r)
     r->dispatcher = NULL;
     if (d)
         dispatcher_unref(d);
-    bool hung_up = !r->local && atomic_fetch_or(&r->flags, REQUEST_ANSWERED) & REQUEST_HUNG_UP;
-    if (hung_up && !r->hangup_taken)
+    uint8_t before = r->local ? 0 : atomic_fetch_or(&r->flags, REQUEST_ANSWERED);
+    assert(!(before & REQUEST_ANSWERED));
+    if (before & REQUEST_HUNG_UP && !r->hangup_taken)
         r->answer_waits = true;
     else
         deliver(s, r);
@@ -144,7 +164,10 @@ struct work *work_new(struct shard *s, struct request *r, enum work_kind kind)
 {
     uint64_t ticket = ++s->next_ticket;
     struct work *w = mem_alloc(sizeof(*w) + order_node_extra(ticket));
-    assert(!r->work);
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work); /* else its op or its place in line would be lost */
+    assert(kind < WORK_KIND_COUNT);
     w->tag = WORK_TAG;
     w->kind = kind;
     w->request = r;
@@ -157,6 +180,7 @@ struct work *work_new(struct shard *s, struct request *r, enum work_kind kind)
 
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms)
 {
+    assert(w->tag == WORK_TAG);
     if (w->timer.height > 0)
         order_remove(&s->timers, &w->timer);
     w->timer.key = mono_ms;
@@ -180,20 +204,28 @@ void shard_touched(struct shard *s, struct engine_queue *q)
         dispatcher_adopt(s, q); /* another process made it */
 }
 
+static struct shard *shard_of_sweep(const struct engine_op *op)
+{
+    struct shard *s = op->user;
+    assert(op == &s->sweep);
+    assert(s->sweeping);
+    return s;
+}
+
 static void sweep_touched(struct engine_op *op, struct engine_queue *q)
 {
-    shard_touched(op->user, q);
+    shard_touched(shard_of_sweep(op), q);
 }
 
 static void sweep_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
                       struct instant now)
 {
-    schedules_due(op->user, q, schedule, now);
+    schedules_due(shard_of_sweep(op), q, schedule, now);
 }
 
 static void sweep_done(struct engine_op *op)
 {
-    struct shard *s = op->user;
+    struct shard *s = shard_of_sweep(op);
     s->sweeping = false;
     s->sweep_again = op->sweep.more && !op->status;
     s->engine_away = op->status == STATUS_ENGINE_UNAVAILABLE;
@@ -237,6 +269,8 @@ static void op_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     struct shard *s = r->shard;
+    assert(op == &r->op);
+    assert(r->dispatcher);
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
         r->settle.urgent_waiting = outranked(r, op);
     if (makes_ready(r->kind))
@@ -246,6 +280,9 @@ static void op_done(struct engine_op *op)
 
 void shard_pass_on(struct dispatcher *d, struct request *r)
 {
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(d->queue);
     r->op.queue = d->queue;
     r->op.done = op_done;
     r->op.user = r;
@@ -311,6 +348,7 @@ static bool refused_early(struct shard *s, struct request *r)
     bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES || r->kind == REQUEST_STATS;
     if (r->inner && r->kind == REQUEST_SETTLE) /* what was taken for somebody who is gone */
         return false;
+    assert(s->counters.under_way >= s->counters.waiting + s->led); /* else all would be refused */
     uint64_t busy = s->counters.under_way - s->counters.waiting - s->led;
     if (s->draining && !reads) {
         shard_refuse(s, r, STATUS_DRAINING, "",
@@ -344,8 +382,10 @@ bool shard_is_late(const struct shard *s)
 static void take(struct shard *s, struct request *r)
 {
     shard_look_at_clock(s);
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work);
     r->dispatcher = NULL;
-    r->work = NULL;
     s->counters.requests[r->kind]++;
     s->counters.under_way++;
     if (refused_early(s, r))
@@ -363,6 +403,8 @@ static void take(struct shard *s, struct request *r)
         creation_begin(s, r);
         return;
     }
+    assert(d->state != DISPATCHER_GONE); /* those are not in the map */
+    assert(handlers[r->kind]);
     r->dispatcher = d;
     dispatcher_ref(d);
     if (d->state == DISPATCHER_OPENING)
@@ -391,6 +433,8 @@ static void take_later(struct shard *s)
 
 void shard_take_again(struct shard *s, struct request *r)
 {
+    assert(s->counters.under_way > 0);
+    assert(s->counters.requests[r->kind] > 0);
     s->counters.under_way--;
     s->counters.requests[r->kind]--;
     shard_take(s, r);
@@ -420,8 +464,9 @@ static void run_timers(struct shard *s)
 
 static void on_timer(uv_timer_t *t)
 {
-    /* The turn itself, run by the check handle of this same iteration, does the work. */
-    ((struct shard *)t->data)->timer_at_ms = INT64_MAX;
+    struct shard *s = t->data;
+    assert(t == &s->timer);
+    s->timer_at_ms = INT64_MAX; /* the turn, which the check handle runs next, does the work */
 }
 
 static void arm_timer(struct shard *s)
@@ -467,6 +512,8 @@ static void serve_dirty(struct shard *s)
 {
     struct dispatcher *d;
     while ((d = s->dirty) && !shard_is_late(s)) {
+        assert(d->dirty);
+        assert(d->shard == s);
         s->dirty = d->next_dirty;
         d->dirty = false;
         if (d->state == DISPATCHER_OPEN)
@@ -512,6 +559,11 @@ static void check_drained(struct shard *s)
     if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0 ||
         s->engine->reading > 0 || work_waits(s))
         return;
+    /* Nothing is under way, so nobody waits and nothing is timed. */
+    assert(s->counters.waiting == 0);
+    assert(s->led == 0);
+    assert(s->absent.count == 0);
+    assert(s->timers.count == 0);
     void (*drained)(void *ctx) = s->drained;
     s->drained = NULL;
     drained(s->drained_ctx);
@@ -547,12 +599,15 @@ static void turn(struct shard *s)
 
 static void on_check(uv_check_t *check)
 {
-    turn(check->data);
+    struct shard *s = check->data;
+    assert(check == &s->check);
+    turn(s);
 }
 
 static void on_mail(uv_async_t *async)
 {
     struct shard *s = async->data;
+    assert(async == &s->inbox.async);
     s->now = clock_now();
     struct inbox_node *n = inbox_take(&s->inbox);
     while (n) {
@@ -568,10 +623,13 @@ static void on_mail(uv_async_t *async)
 static void on_hangups(uv_async_t *async)
 {
     struct shard *s = async->data;
+    assert(async == &s->hangups.async);
     struct inbox_node *n = inbox_take(&s->hangups);
     while (n) {
         struct request *r = container_of(n, struct request, hangup_mail);
         n = n->next;
+        assert(r->tag == REQUEST_TAG); /* its answer has waited for this */
+        assert(!r->hangup_taken);
         r->hangup_taken = true;
         if (r->answer_waits)
             deliver(s, r);
@@ -637,6 +695,7 @@ void shard_free(struct shard *s)
 {
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        assert(d->state != DISPATCHER_GONE);
         schedules_forget(d);
         free(d);
     }

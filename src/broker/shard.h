@@ -335,6 +335,15 @@ void dispatcher_unref(struct dispatcher *d);
 void dispatcher_adopt(struct shard *s, struct engine_queue *q); /* at start, or made by others */
 void dispatcher_touched(struct engine_queue *q); /* time passed, or others changed it */
 
+/* The dispatcher of a queue that has one. */
+static inline struct dispatcher *dispatcher_of(const struct engine_queue *q)
+{
+    struct dispatcher *d = q->user;
+    assert(d);
+    assert(d->queue == q);
+    return d;
+}
+
 static inline void dispatcher_ref(struct dispatcher *d)
 {
     assert(d->references > 0);

@@ -25,11 +25,14 @@ void show_queue(struct dispatcher *d, struct request *r)
 
 static void pass_along(struct shard *s, struct request *r)
 {
+    assert(r->kind == REQUEST_QUEUES);
+    assert(!r->dispatcher);
     if (s->index + 1 == s->broker->shard_count) {
         shard_finish(s, r, STATUS_OK);
         return;
     }
     work_free(s, r);
+    assert(s->counters.under_way > 0);
     s->counters.under_way--;
     r->shard = &s->broker->shards[s->index + 1];
     inbox_put(&r->shard->inbox, &r->mail);
@@ -58,6 +61,7 @@ static void show_known(struct shard *s, struct request *r)
     w->show.left = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        assert(w->show.left_count < s->dispatchers.count);
         dispatcher_ref(d);
         w->show.left[w->show.left_count++] = d;
     }
@@ -79,6 +83,7 @@ static void looked(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     enum status status = op->status;
+    assert(op == &work_of(r, WORK_SHOW)->own);
     if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
         shard_submit(r->shard, op);
         return;

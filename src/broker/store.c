@@ -57,6 +57,8 @@ static void refuse_items(const struct request *r, const struct engine_op *op, en
 static void finish(struct request *r)
 {
     struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.out == 0); /* what is under way may yet be stored, or refused */
+    assert(w->store.next_item == count_of(r));
     bool told =
         !w->store.refused || (r->count > 0 && w->store.refused != STATUS_ENGINE_UNAVAILABLE);
     struct engine_op all = portion_op(r, 0, count_of(r));
@@ -69,6 +71,7 @@ static void portion_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
     struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.out > 0);
     w->store.out--;
     if (!op->status)
         r->count++;
@@ -87,12 +90,15 @@ static void submit_portion(struct request *r)
     struct shard *s = r->shard;
     size_t bytes;
     uint32_t from = w->store.next_item;
+    assert(from < count_of(r));
+    assert(w->store.portion_count < w->store.portions_max);
     w->store.next_item = portion_end(r, from, &bytes);
     struct engine_op *op = &w->store.portions[w->store.portion_count++];
     *op = portion_op(r, from, w->store.next_item);
     op->done = portion_done;
     op->user = r;
     w->store.out++;
+    assert(w->store.out <= w->store.portion_count);
     s->shown += bytes;
     shard_submit(s, op);
 }
@@ -101,6 +107,7 @@ static void submit_portion(struct request *r)
 static void give_up_rest(struct request *r, enum status status)
 {
     struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.next_item < count_of(r)); /* else they were told already */
     struct engine_op rest = portion_op(r, w->store.next_item, count_of(r));
     refuse_items(r, &rest, status);
     w->store.refused = status;
@@ -136,6 +143,8 @@ static uint32_t portion_count(const struct request *r)
 
 void store_items(struct dispatcher *d, struct request *r)
 {
+    assert(r->kind == REQUEST_PUT || r->kind == REQUEST_IMPORT);
+    assert(count_of(r) > 0);
     uint32_t portions = portion_count(r);
     if (portions <= 1) {
         shard_pass_on(d, r);

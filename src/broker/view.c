@@ -5,6 +5,7 @@
 static void look_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
+    assert(op == &work_of(r, WORK_VIEW)->own);
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN)
         shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
     else
@@ -14,6 +15,9 @@ static void look_done(struct engine_op *op)
 void view_refresh(struct dispatcher *d, struct request *r,
                   void (*then)(struct dispatcher *d, struct request *r))
 {
+    assert(then);
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN);
     struct work *w = work_new(d->shard, r, WORK_VIEW);
     if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW)) {
         then(d, r);
