@@ -258,6 +258,17 @@ static void learn_fit(struct dispatcher *d, const struct work *w)
         d->fit = d->fit < CLAIM_MAX ? 2 * d->fit : 0;
 }
 
+/* What nobody will read goes back. */
+static bool goes_back(struct request *r)
+{
+    const struct work *w = work_of(r, WORK_CLAIM);
+    uint32_t kept = request_hung_up(r) ? 0 : w->claim.shown_count;
+    if (kept == w->claim.item_count)
+        return false;
+    give_back(r, kept);
+    return true;
+}
+
 static void claim_done(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
@@ -272,14 +283,8 @@ static void claim_done(struct engine_op *op)
     claim_rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0)
         learn_fit(r->dispatcher, w);
-    if (!op->status && op->claim.found > 0 && request_hung_up(r) && open) {
-        give_back(r, 0);
+    if (!op->status && open && goes_back(r))
         return;
-    }
-    if (!op->status && w->claim.shown_count < w->claim.item_count && open) {
-        give_back(r, w->claim.shown_count);
-        return;
-    }
     if (r->claim.part.race && claim_missed(op)) {
         if (op->outdated && open)
             dispatcher_touched(r->dispatcher->queue);
