@@ -10,14 +10,14 @@ static bool take_max(struct field *f, void *target)
     int64_t max = 1;
     if (!field_null(f) && !field_i64(f, 1, CLAIM_MAX, &max))
         return false;
-    c->request.max = (uint32_t)max;
+    c->request.claim.max = (uint32_t)max;
     return true;
 }
 
 static bool take_wait(struct field *f, void *target)
 {
     struct call *c = target;
-    return field_null(f) || field_seconds(f, 0, WAIT_SECONDS_MAX, &c->request.wait_ms);
+    return field_null(f) || field_seconds(f, 0, WAIT_SECONDS_MAX, &c->request.claim.wait_ms);
 }
 
 static bool take_min_priority(struct field *f, void *target)
@@ -77,7 +77,7 @@ static void claim_finish(struct call *c)
 
 static void claim_init(struct call *c)
 {
-    c->request.max = 1;
+    c->request.claim.max = 1;
     c->request.op.verb = ENGINE_CLAIM;
     c->request.op.claim.lease_ms = -1;
 }
@@ -86,8 +86,8 @@ static void claim_init(struct call *c)
 static void claim_submit(struct call *c, enum request_kind kind, unsigned places)
 {
     c->request.op.visit = claim_visit;
-    c->request.room = claim_room;
-    if (c->request.wait_ms > 0 && !http_wait(c->http, places)) {
+    c->request.claim.room = claim_room;
+    if (c->request.claim.wait_ms > 0 && !http_wait(c->http, places)) {
         call_refuse_as(c, STATUS_OVERLOADED, NULL,
                        "Too many claims wait already. Claim without wait_seconds, or try again "
                        "after Retry-After.");
@@ -128,8 +128,8 @@ static bool take_queues(struct field *f, void *target)
                 return field_refuse(f, "names \"%s\" twice; leave one of them out.", names[n].text);
         }
     }
-    c->request.queues = names;
-    c->request.queue_count = n;
+    c->request.claim.many.queues = names;
+    c->request.claim.many.queue_count = n;
     memcpy(c->request.queue, names[0].text, sizeof(c->request.queue));
     return true;
 }
@@ -141,15 +141,15 @@ static bool take_order(struct field *f, void *target)
     int order = 0;
     if (!field_null(f) && !field_choice(f, names, 2, &order))
         return false;
-    c->request.listed = order == 1;
+    c->request.claim.many.listed = order == 1;
     return true;
 }
 
 /* Whether a queue is there is told to those alone who may claim from all that they name. */
 static bool may_claim_all(struct call *c)
 {
-    for (uint32_t i = 0; c->token && i < c->request.queue_count; i++) {
-        const char *name = c->request.queues[i].text;
+    for (uint32_t i = 0; c->token && i < c->request.claim.many.queue_count; i++) {
+        const char *name = c->request.claim.many.queues[i].text;
         if (auth_allows(c->token, c->route->roles, name))
             continue;
         struct problem p = {0};
@@ -175,9 +175,9 @@ void claim_many(struct call *c)
     claim_init(c);
     if (!call_body(c, &table, c))
         return;
-    if (c->request.queue_count == 0)
+    if (c->request.claim.many.queue_count == 0)
         call_refuse_as(c, STATUS_INVALID_FIELD, "/queues",
                        "queues is missing: name those to claim from, as in [\"mail\", \"sms\"].");
     else if (may_claim_all(c))
-        claim_submit(c, REQUEST_CLAIM_MANY, c->request.queue_count);
+        claim_submit(c, REQUEST_CLAIM_MANY, c->request.claim.many.queue_count);
 }

@@ -153,14 +153,14 @@ static bool take_max(struct field *f, void *target)
         return true;
     if (!field_i64(f, 1, UINT32_MAX, &max))
         return false;
-    r->call->request.max = (uint32_t)max;
+    r->call->request.portions.max = (uint32_t)max;
     return true;
 }
 
 static bool take_per_second(struct field *f, void *target)
 {
     struct redrive *r = target;
-    return field_null(f) || field_double(f, 0.001, 1e6, &r->call->request.per_second);
+    return field_null(f) || field_double(f, 0.001, 1e6, &r->call->request.portions.per_second);
 }
 
 static bool take_priority(struct field *f, void *target)
@@ -195,7 +195,7 @@ void dead_redrive(struct call *c)
     c->request.op.verb = ENGINE_DEAD_REDRIVE;
     c->request.op.bulk.ids = r.ids;
     c->request.op.bulk.id_count = r.id_count;
-    if (c->request.per_second > 0) /* the way to stop what takes long */
+    if (c->request.portions.per_second > 0) /* the way to stop what takes long */
         call_end_with_peer(c);
     call_submit(c, REQUEST_REDRIVE, redrive_finish);
 }

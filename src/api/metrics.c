@@ -496,6 +496,6 @@ void metrics_get(struct call *c)
     struct gathered *gathered = c->extra = mem_zalloc(sizeof(*gathered));
     gathered->scope = scope;
     c->cleanup = metrics_cleanup;
-    c->request.show_queue = metrics_show;
+    c->request.show.each = metrics_show;
     call_submit(c, REQUEST_QUEUES, metrics_finish);
 }

@@ -137,16 +137,16 @@ static bool take_filter(struct field *f, void *target)
 static bool take_dry_run(struct field *f, void *target)
 {
     struct priority_change *m = target;
-    return field_null(f) || field_bool(f, &m->call->request.dry_run);
+    return field_null(f) || field_bool(f, &m->call->request.escalate.dry_run);
 }
 
 static void many_finish(struct call *c)
 {
     buf_lit(&c->out, "{\"matched\":");
-    buf_put_u64(&c->out, c->request.matched);
+    buf_put_u64(&c->out, c->request.escalate.matched);
     buf_lit(&c->out, ",\"changed\":");
     buf_put_u64(&c->out, c->request.count);
-    buf_puts(&c->out, c->request.dry_run ? ",\"dry_run\":true}" : "}");
+    buf_puts(&c->out, c->request.escalate.dry_run ? ",\"dry_run\":true}" : "}");
     call_reply(c, 200);
 }
 
@@ -173,7 +173,7 @@ void priority_set_many(struct call *c)
     }
     if (!priority_change_keep(c, m))
         return;
-    c->request.filter = &m->filter;
+    c->request.escalate.filter = &m->filter;
     call_end_with_peer(c); /* the way to stop what takes long */
     call_submit(c, REQUEST_ESCALATE_ALL, many_finish);
 }
@@ -215,7 +215,7 @@ static void put_waiting(struct buf *out, const struct position *p)
 
 static void position_finish(struct call *c)
 {
-    const struct position *p = c->request.position;
+    const struct position *p = c->request.position.answer;
     struct buf *out = &c->out;
     buf_lit(out, "{\"message_id\":");
     encode_id(out, &p->id);
@@ -234,7 +234,7 @@ static void position_finish(struct call *c)
 void position_get(struct call *c)
 {
     c->extra = mem_zalloc(sizeof(struct position));
-    c->request.position = c->extra;
+    c->request.position.answer = c->extra;
     c->request.op.one.id = c->id;
     call_submit(c, REQUEST_POSITION, position_finish);
 }

@@ -14,13 +14,13 @@ static enum status put_configure(struct request *r, struct queue_config *config,
 {
     struct call *c = call_of(r);
     struct problem p = {0};
-    struct config_change change = {.is_new = is_new, .stay = r->stay};
+    struct config_change change = {.is_new = is_new, .stay = r->configure.stay};
     if (!config_patch(c->text.data, c->text.len, &change, config, &p)) {
         problem_copy_text(r->field, sizeof(r->field), p.field);
         problem_copy_text(r->detail, sizeof(r->detail), p.detail);
         return p.status;
     }
-    r->keeps_used = change.keeps_used;
+    r->configure.keeps_used = change.keeps_used;
     buf_clear(&c->out);
     config_put(&c->out, r->queue, config);
     return STATUS_OK;
@@ -45,13 +45,13 @@ static void configure_start(struct call *c, request_configure *configure)
 {
     static const struct field_spec specs[] = {FIELD("dry_run", take_dry_run)};
     static const struct field_table table = FIELD_TABLE(specs);
-    if (!call_query(c, &table, &c->request.dry_run) || !call_json(c))
+    if (!call_query(c, &table, &c->request.configure.dry_run) || !call_json(c))
         return;
     if (c->http->body_len > 0)
         buf_put(&c->text, c->http->body, c->http->body_len);
     else
         buf_lit(&c->text, "{}");
-    c->request.configure = configure;
+    c->request.configure.edit = configure;
     call_submit(c, REQUEST_CONFIGURE, put_finish);
 }
 
@@ -85,7 +85,7 @@ static void pause_set(struct call *c, bool paused)
     if (!call_body(c, &none, NULL))
         return;
     buf_puts(&c->out, paused ? "{\"paused\":true}" : "{\"paused\":false}");
-    c->request.configure = paused ? pause_configure : resume_configure;
+    c->request.configure.edit = paused ? pause_configure : resume_configure;
     call_submit(c, REQUEST_CONFIGURE, reply_ok);
 }
 
@@ -106,7 +106,7 @@ static void get_show(struct request *r, const struct queue_facts *facts)
 
 void queues_get(struct call *c)
 {
-    c->request.show_queue = get_show;
+    c->request.show.each = get_show;
     call_submit(c, REQUEST_QUEUE, reply_ok);
 }
 
@@ -124,7 +124,7 @@ void queues_delete(struct call *c)
 {
     static const struct field_spec specs[] = {FIELD("force", take_force)};
     static const struct field_table table = FIELD_TABLE(specs);
-    if (call_query(c, &table, &c->request.force))
+    if (call_query(c, &table, &c->request.deletion.force))
         call_submit(c, REQUEST_DELETE, delete_finish);
 }
 
@@ -249,7 +249,7 @@ void queues_list(struct call *c)
     if (!call_query(c, &table, &list))
         return;
     c->extra = mem_dup(&list, sizeof(list));
-    c->request.show_queue = list_show;
-    c->request.fresh = true;
+    c->request.show.each = list_show;
+    c->request.show.fresh = true;
     call_submit(c, REQUEST_QUEUES, list_finish);
 }

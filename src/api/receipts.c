@@ -139,7 +139,7 @@ static void extend_finish(struct call *c)
     buf_lit(&c->out, "{\"visible_at\":");
     encode_time(&c->out, c->settle.lease_until_ms);
     buf_lit(&c->out, ",\"urgent_waiting\":");
-    buf_puts(&c->out, c->request.urgent_waiting ? "true}" : "false}");
+    buf_puts(&c->out, c->request.settle.urgent_waiting ? "true}" : "false}");
     call_reply(c, 200);
 }
 

@@ -117,8 +117,8 @@ static void batch_finish(struct call *c)
     bool extended = c->request.op.verb == ENGINE_EXTEND;
     results_put_all(c, &b->results, item_put);
     if (extended)
-        buf_puts(&c->out, c->request.urgent_waiting ? ",\"urgent_waiting\":true"
-                                                    : ",\"urgent_waiting\":false");
+        buf_puts(&c->out, c->request.settle.urgent_waiting ? ",\"urgent_waiting\":true"
+                                                           : ",\"urgent_waiting\":false");
     buf_putc(&c->out, '}');
     call_reply(c, 200);
 }

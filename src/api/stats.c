@@ -118,6 +118,6 @@ static void stats_finish(struct call *c)
 
 void stats_get(struct call *c)
 {
-    c->request.show_queue = stats_show;
+    c->request.show.each = stats_show;
     call_submit(c, REQUEST_STATS, stats_finish);
 }

@@ -36,9 +36,13 @@ static void leave(struct request *r)
 {
     struct shard *s = r->shard;
     struct absent *a = map_get(&s->absent, r->queue, strlen(r->queue));
+    struct work *w = work_of(r, WORK_ABSENT);
+    assert(a);
+    assert(w->parked);
+    assert(s->counters.waiting > 0);
     list_remove(&a->line, r);
-    r->work->parked = false;
-    shard_set_timer(s, r->work, INT64_MAX);
+    w->parked = false;
+    shard_set_timer(s, w, INT64_MAX);
     s->counters.waiting--;
     if (a->line.first)
         return;
@@ -56,18 +60,22 @@ static void give_up(struct request *r, enum status status)
 static int64_t next_look_ms(const struct shard *s, const struct work *w)
 {
     int64_t look_ms = s->now.mono_ms + LOOK_MS;
-    return engine_has(s->engine, ENGINE_SHARED) && look_ms < w->until_ms ? look_ms : w->until_ms;
+    return engine_has(s->engine, ENGINE_SHARED) && look_ms < w->absent.until_ms
+               ? look_ms
+               : w->absent.until_ms;
 }
 
 void absent_claim(struct shard *s, struct request *r)
 {
-    if (r->wait_ms <= 0 || request_hung_up(r)) {
+    assert(r->kind == REQUEST_CLAIM);
+    assert(!r->dispatcher);
+    if (r->claim.wait_ms <= 0 || request_hung_up(r)) {
         r->op.claim.found = 0;
         shard_finish(s, r, STATUS_OK);
         return;
     }
-    struct work *w = work_new(s, r);
-    w->until_ms = s->now.mono_ms + r->wait_ms;
+    struct work *w = work_new(s, r, WORK_ABSENT);
+    w->absent.until_ms = s->now.mono_ms + r->claim.wait_ms;
     w->parked = true;
     list_append(&absent_get(s, r->queue)->line, r);
     s->counters.waiting++;
@@ -78,21 +86,22 @@ void absent_claim(struct shard *s, struct request *r)
 static void stand_up(struct request *r)
 {
     struct shard *s = r->shard;
-    int64_t left_ms = r->work->until_ms - s->now.mono_ms;
+    int64_t left_ms = work_of(r, WORK_ABSENT)->absent.until_ms - s->now.mono_ms;
     leave(r);
     work_free(s, r);
-    r->wait_ms = left_ms > 0 ? left_ms : 0;
+    r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
     r->looked_up = false;
 }
 
 void absent_join(struct dispatcher *d)
 {
     struct absent *a;
+    assert(d->state == DISPATCHER_OPENING); /* else nobody unparks them */
     while ((a = map_get(&d->shard->absent, d->name, strlen(d->name)))) {
         struct request *r = a->line.first;
         stand_up(r);
         r->dispatcher = d;
-        d->references++;
+        dispatcher_ref(d);
         list_append(&d->parked, r);
     }
 }
@@ -100,16 +109,17 @@ void absent_join(struct dispatcher *d)
 void absent_timeout(struct request *r)
 {
     struct shard *s = r->shard;
-    if (r->work->until_ms <= s->now.mono_ms) {
+    assert(work_of(r, WORK_ABSENT)->parked);
+    if (work_of(r, WORK_ABSENT)->absent.until_ms <= s->now.mono_ms) {
         give_up(r, STATUS_OK);
         return;
     }
-    manage_look_up(s, r->queue, NULL); /* all of the line go along */
+    creation_look_up(s, r->queue, NULL); /* all of the line go along */
 }
 
 void absent_hangup(struct request *r)
 {
-    if (r->work->parked)
+    if (work_of(r, WORK_ABSENT)->parked)
         give_up(r, STATUS_OK);
 }
 
@@ -118,4 +128,5 @@ void absent_end_all(struct shard *s)
     struct absent *a;
     for (size_t at = 0; (a = map_each(&s->absent, &at)); at = 0)
         give_up(a->line.first, STATUS_OK);
+    assert(s->absent.count == 0);
 }

@@ -73,6 +73,9 @@ static bool has_threshold(const struct queue_config *c)
 static void unlink_from(struct alert_list *list, struct dispatcher *d)
 {
     struct alert_watch *w = &d->alerts;
+    assert(w->watched);
+    assert(w->prev ? w->prev->alerts.next == d : list->first == d);
+    assert(!w->next || w->next->alerts.prev == d);
     *(w->prev ? &w->prev->alerts.next : &list->first) = w->next;
     if (w->next)
         w->next->alerts.prev = w->prev;
@@ -82,6 +85,7 @@ static void unlink_from(struct alert_list *list, struct dispatcher *d)
 
 static void look(struct dispatcher *d)
 {
+    assert(d->state == DISPATCHER_OPEN);
     const struct queue_config *c = &d->queue->config;
     const struct queue_view *view = engine_queue_moment(d->queue);
     int64_t age_ms = shard_oldest_ready_ms(d);

@@ -13,8 +13,10 @@ static void after(uv_work_t *work, int cancelled)
     (void)cancelled;
     uv_mutex_lock(&b->broker->backups_mutex);
     struct broker_backup **at = &b->broker->backups;
-    while (*at != b)
+    while (*at != b) {
+        assert(*at); /* each is in the list from its start to here */
         at = &(*at)->next;
+    }
     *at = b->next;
     uv_mutex_unlock(&b->broker->backups_mutex);
     b->done(b);
@@ -23,6 +25,7 @@ static void after(uv_work_t *work, int cancelled)
 void broker_backup(struct broker_port *port, struct broker_backup *b)
 {
     struct broker *broker = port->broker;
+    assert(b->done);
     b->broker = broker;
     b->work.data = b;
     b->backup.cancel = &b->cancel;

@@ -19,6 +19,7 @@ static void wake(void *ctx, uint32_t shard)
 enum status broker_open(const struct broker_options *options, uv_loop_t *loops[],
                         uint32_t shard_count, struct broker **out, struct buf *error)
 {
+    assert(shard_count > 0);
     struct broker *b = mem_zalloc(sizeof(*b));
     b->options = *options;
     if (b->options.inbox_max == 0)
@@ -55,6 +56,7 @@ static void on_answers(uv_async_t *async)
     while (port->answers && (given < SHARE_FREE || turn_us(port->loop) < TURN_SHARE_US)) {
         struct request *r = container_of(port->answers, struct request, mail);
         port->answers = r->mail.next;
+        assert(r->tag != REQUEST_TAG); /* no shard has it any more */
         given += r->answer_len;
         r->done(r);
     }
@@ -81,14 +83,18 @@ void broker_submit(struct broker_port *port, struct request *r)
 {
     struct broker *b = port->broker;
     uint32_t index = 0;
+    assert(r->kind < REQUEST_KIND_COUNT);
+    assert(r->done);
+    assert(r->tag != REQUEST_TAG); /* else it is under way */
     if (r->kind != REQUEST_QUEUES)
         index = engine_shard_of(r->queue, strlen(r->queue), b->shard_count);
     struct shard *s = &b->shards[index];
+    r->tag = REQUEST_TAG;
     r->port = port;
     r->shard = s;
     r->status = STATUS_OK;
     r->field[0] = r->detail[0] = '\0';
-    r->created = r->urgent_waiting = r->passed = false;
+    r->created = false;
     r->count = 0;
     r->answer_len = 0;
     r->work = NULL;
@@ -103,6 +109,8 @@ void broker_submit(struct broker_port *port, struct request *r)
 
 void broker_later(struct broker_port *port, struct request *r)
 {
+    assert(r->tag != REQUEST_TAG); /* the mail has one place for it */
+    assert(r->done);
     r->answer_len = SHARE_FREE; /* it is no small thing */
     inbox_put(&port->inbox, &r->mail);
 }

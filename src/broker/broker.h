@@ -26,29 +26,28 @@ enum request_kind {
      * (op.done, op.queue and op.user are the broker's). */
     REQUEST_PUT,    /* op.put; the queue is created when missing and auto_create is on */
     REQUEST_IMPORT, /* op.import */
-    REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND */
+    REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND; settle */
     REQUEST_CANCEL, /* op.one */
     REQUEST_GET,    /* op.one */
     REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
-    REQUEST_CLAIM,  /* max, wait_ms, priority (min_priority), op.claim.lease_ms; op.claim.found */
-    REQUEST_CLAIM_MANY, /* the same over queues[], and listed; op.claim.found */
-    /* priority (min_priority), wait_ms: how urgent the queue is; `any`, urgency, and priority as
-     * the name of its level */
-    REQUEST_LOOK,
+    /* What these take and tell besides is in the struct of `struct request` with their name. */
+    REQUEST_CLAIM,        /* claim; priority (min_priority), op.claim.lease_ms; op.claim.found */
+    REQUEST_CLAIM_MANY,   /* the same over claim.many.queues[] */
+    REQUEST_LOOK,         /* look: how urgent is the queue; priority in, and out as a name */
     REQUEST_ESCALATE,     /* op.escalate.items and note; priority */
-    REQUEST_ESCALATE_ALL, /* filter, op.escalate.note, priority, dry_run; matched, count */
-    REQUEST_POSITION,     /* op.one and position */
+    REQUEST_ESCALATE_ALL, /* escalate; op.escalate.note, priority; count */
+    REQUEST_POSITION,     /* position; op.one */
     REQUEST_PURGE,        /* count */
-    REQUEST_REDRIVE,      /* op.bulk.ids, max (0: all), per_second (0: at once), priority; count */
+    REQUEST_REDRIVE,      /* portions; op.bulk.ids, priority; count */
     REQUEST_DEAD_DROP,    /* op.bulk.ids, or all; count */
     /* The queue itself. */
-    REQUEST_CONFIGURE,    /* configure() changes the configuration; created */
-    REQUEST_DELETE,       /* force */
-    REQUEST_QUEUE,        /* show_queue is called once */
+    REQUEST_CONFIGURE,    /* configure; created */
+    REQUEST_DELETE,       /* deletion */
+    REQUEST_QUEUE,        /* show.each is called once */
     REQUEST_STATS,        /* the same, with what the engine has to count */
     REQUEST_SCHEDULE_SET, /* op.schedule; the queue is created as by PUT; created */
     REQUEST_SCHEDULE,     /* op.verb SCHEDULE_LIST or SCHEDULE_DELETE */
-    REQUEST_QUEUES,       /* show_queue is called for every queue of every shard, in no order */
+    REQUEST_QUEUES,       /* show.each is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };
 
@@ -115,8 +114,8 @@ typedef void request_show_queue(struct request *r, const struct queue_facts *fac
 
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
  * thread. Any status but OK refuses, with r->field and r->detail set. It is called again when the
- * configuration was changed meanwhile, and when it has set r->keeps_used and a level that it
- * dropped is in use: that one's slot is then among r->stay. */
+ * configuration was changed meanwhile, and when it has set r->configure.keeps_used and a level that
+ * it dropped is in use: that one's slot is then among r->configure.stay. */
 typedef enum status request_configure(struct request *r, struct queue_config *config, bool is_new);
 
 /* Claims of which one alone may take something: the first whose turn comes. */
@@ -124,64 +123,96 @@ struct race {
     _Atomic uint32_t holder; /* the place of the one that is taking; 0: nobody is */
 };
 
+/* A request is zero but for what its kind asks for. What only some kinds have is in the union, in a
+ * struct that is named after them; nobody looks at that of another kind. */
 struct request {
     /* Set by the caller. */
     enum request_kind kind;
-    char queue[QUEUE_NAME_MAX + 1];  /* CLAIM_MANY: the first of them */
-    const struct queue_name *queues; /* CLAIM_MANY: borrowed until done */
-    uint32_t queue_count;
-    bool listed; /* CLAIM_MANY: in the order of queues[], and not by urgency */
+    char queue[QUEUE_NAME_MAX + 1]; /* CLAIM_MANY: the first of them */
     struct engine_op op;
-    struct priority_ref priority;
-    uint32_t max;
-    int64_t wait_ms;
-    double per_second;
-    bool force;
-    bool dry_run;              /* ESCALATE_ALL, CONFIGURE: nothing is changed */
-    bool fresh;                /* QUEUES: with all that other processes did up to now */
-    struct filter *filter;     /* borrowed until done, as is the next */
-    struct position *position; /* is filled in */
+    struct priority_ref priority; /* the level that it names */
     request_done *done;
-    request_room *room; /* CLAIM; NULL: for as many as it asks */
-    request_show_queue *show_queue;
-    request_configure *configure;
-    void *user;
-
-    /* A part of a CLAIM_MANY, which sets these for a CLAIM. */
-    struct race *race; /* NULL: none */
-    uint32_t place;    /* in the race, from 1 on */
-    uint64_t ticket;   /* its place in line from an earlier time; 0: it is new */
-    bool inner;        /* it belongs to a request that was let in */
-    bool bounded;      /* nothing that is less urgent than … */
-    struct urgency least;
+    bool inner; /* it belongs to a request that was let in: a part of a CLAIM_MANY */
 
     /* Set by the broker. */
     enum status status;
-    char field[64];   /* JSON pointer, or empty */
-    char detail[320]; /* one sentence, or empty */
-    bool created;
-    bool urgent_waiting; /* EXTEND */
-    size_t answer_len;   /* set by visit: the bytes that the answer has now. A CLAIM gets no further
-                            message once they are ANSWER_FULL */
-    uint64_t count;
-    uint64_t matched;
-    bool any;    /* LOOK: something may be claimed */
-    bool passed; /* CLAIM in a race: its turn came in vain; it may have another */
-    struct urgency urgency;
-    uint32_t stay;   /* CONFIGURE: slots of levels that are in use and were dropped, as bits */
-    bool keeps_used; /* … set by configure(): such levels are to stay */
+    char field[64];    /* JSON pointer, or empty */
+    char detail[320];  /* one sentence, or empty */
+    bool created;      /* its queue was */
+    size_t answer_len; /* set by visit: the bytes that the answer has now. A CLAIM gets no further
+                          message once they are ANSWER_FULL */
+    uint64_t count;    /* messages that it changed; PUT, IMPORT: portions that were stored */
+
+    union {
+        struct { /* CLAIM, CLAIM_MANY */
+            uint32_t max;
+            int64_t wait_ms;
+            request_room *room; /* NULL: for as many as it asks */
+            union {
+                struct {               /* CLAIM: as a part of a CLAIM_MANY; else zero */
+                    struct race *race; /* NULL: none */
+                    uint32_t place;    /* in the race, from 1 on */
+                    uint64_t ticket;   /* its place in line from an earlier time; 0: it is new */
+                    bool bounded;      /* nothing that is less urgent than … */
+                    struct urgency least;
+                    bool passed; /* out: its turn came in vain; it may have another */
+                } part;
+                struct {                             /* CLAIM_MANY */
+                    const struct queue_name *queues; /* borrowed until done */
+                    uint32_t queue_count;
+                    bool listed;        /* in the order of queues[], and not by urgency */
+                    struct many *state; /* private */
+                } many;
+            };
+        } claim;
+        struct { /* LOOK */
+            int64_t wait_ms;
+            uint64_t ticket;        /* as of a part; out: the one that it has from now on */
+            bool any;               /* out: something may be claimed */
+            struct urgency urgency; /* out, with `any` */
+        } look;
+        struct {                 /* SETTLE */
+            bool urgent_waiting; /* out, for EXTEND */
+        } settle;
+        struct {                   /* ESCALATE_ALL */
+            struct filter *filter; /* borrowed until done */
+            bool dry_run;          /* nothing is changed */
+            uint64_t matched;      /* out */
+        } escalate;
+        struct {                     /* POSITION */
+            struct position *answer; /* out; borrowed until done */
+        } position;
+        struct {               /* PURGE, REDRIVE, DEAD_DROP */
+            uint32_t max;      /* 0: all */
+            double per_second; /* 0: at once */
+        } portions;
+        struct { /* CONFIGURE */
+            request_configure *edit;
+            bool dry_run;    /* nothing is changed */
+            uint32_t stay;   /* set by the broker: slots of levels that are in use and were dropped,
+                                as bits */
+            bool keeps_used; /* set by edit: such levels are to stay */
+        } configure;
+        struct { /* DELETE */
+            bool force;
+        } deletion;
+        struct {                      /* QUEUE, STATS, QUEUES */
+            request_show_queue *each; /* is called for each queue */
+            bool fresh;               /* QUEUES: with all that other processes did up to now */
+        } show;
+    };
 
     /* Private. */
+    uint32_t tag; /* REQUEST_TAG while it is under way */
     struct broker_port *port;
     struct shard *shard;
     struct dispatcher *dispatcher;
     struct inbox_node mail;
     struct request *next, *prev;
     struct work *work;
-    struct many *many; /* CLAIM_MANY */
-    bool looked_up;    /* no other process has made its queue */
-    uint8_t restarts;  /* its queue was another one than we thought */
-    bool local;        /* the shard runs on the port's own loop */
+    bool looked_up;   /* no other process has made its queue */
+    uint8_t restarts; /* its queue was another one than we thought */
+    bool local;       /* the shard runs on the port's own loop */
     /* A hang-up that comes from another loop. It travels on its own, so the request stays where it
      * is until the shard has it in hand: see broker_hangup(). */
     struct inbox_node hangup_mail;

@@ -14,7 +14,7 @@ void dispatch_mark(struct dispatcher *d)
     if (d->dirty || (PLANTED(LOST_WAKEUP) && d->waiting_count == 1))
         return;
     d->dirty = true;
-    d->references++;
+    dispatcher_ref(d);
     d->next_dirty = d->shard->dirty;
     d->shard->dirty = d;
 }
@@ -28,16 +28,23 @@ void dispatch_mark_late(struct dispatcher *d)
 
 static void park(struct dispatcher *d, struct request *r)
 {
-    struct work *w = r->work;
-    struct request_list *line = &d->waiting[w->max_rank];
+    struct work *w = work_of(r, WORK_CLAIM);
+    struct request_list *line = &d->waiting[w->claim.max_rank];
     struct request *behind = NULL;
-    if (line->last && line->last->work->ticket > w->ticket) {
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN); /* nobody serves the line of a queue that is gone */
+    assert(!w->parked);
+    assert(w->claim.max_rank >= 0);
+    assert(w->claim.max_rank < d->queue->config.level_count); /* lines behind that are not served */
+    if (line->last && line->last->work->claim.ticket > w->claim.ticket) {
         /* It had been served and comes back: to its old place, not to the end. */
         behind = line->first;
-        while (behind->work->ticket < w->ticket)
+        while (behind->work->claim.ticket < w->claim.ticket)
             behind = behind->next;
     }
     list_insert(line, r, behind);
+    assert(!r->prev || r->prev->work->claim.ticket < w->claim.ticket); /* first come first served */
+    assert(!r->next || r->next->work->claim.ticket > w->claim.ticket);
     w->parked = true;
     d->queue->waiting = ++d->waiting_count;
     d->shard->counters.waiting++;
@@ -54,7 +61,7 @@ static int rank_of_request(const struct queue_config *config, const struct reque
 static void park_again(struct dispatcher *d, struct request *r)
 {
     int max_rank = rank_of_request(&d->queue->config, r);
-    r->work->max_rank = max_rank < 0 ? 0 : max_rank;
+    work_of(r, WORK_CLAIM)->claim.max_rank = max_rank < 0 ? 0 : max_rank;
     park(d, r);
 }
 
@@ -62,18 +69,24 @@ static void park_again(struct dispatcher *d, struct request *r)
 static void step_out(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
-    assert(r->work->parked);
-    list_remove(&d->waiting[r->work->max_rank], r);
-    r->work->parked = false;
+    struct work *w = work_of(r, WORK_CLAIM);
+    assert(w->parked);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(d->waiting_count > 0);
+    assert(d->shard->counters.waiting > 0);
+    list_remove(&d->waiting[w->claim.max_rank], r);
+    w->parked = false;
     d->queue->waiting = --d->waiting_count;
     d->shard->counters.waiting--;
 }
 
 static void unpark(struct request *r)
 {
+    struct work *w = work_of(r, WORK_CLAIM);
     step_out(r);
-    r->dispatcher->brief -= r->work->brief;
-    r->work->brief = false;
+    assert(r->dispatcher->brief >= w->claim.brief);
+    r->dispatcher->brief -= w->claim.brief;
+    w->claim.brief = false;
 }
 
 static void give_up(struct request *r, enum status status)
@@ -103,17 +116,20 @@ static enum status nothing_found(const struct request *r)
 static void remember(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                      struct instant now)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
-    struct settle_item *item = &w->items[w->item_count++];
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_CLAIM);
+    assert(op == &r->op);
+    assert(!w->parked);
+    assert(w->claim.item_count < r->claim.max); /* items has no room for more */
+    struct settle_item *item = &w->claim.items[w->claim.item_count++];
     item->id = message_identity(m, q->id);
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
     bool live = engine_has(r->shard->engine, ENGINE_LIVE_VIEW);
     size_t before = r->answer_len;
     if (!live && before >= ANSWER_FULL) /* it goes back: see claim_done() */
         return;
-    w->visit(op, q, m, now);
-    w->shown_count = w->item_count;
+    w->claim.visit(op, q, m, now);
+    w->claim.shown_count = w->claim.item_count;
     r->shard->shown += r->answer_len - before;
     if (live && r->answer_len >= ANSWER_FULL)
         op->claim.plan->want = op->claim.found;
@@ -121,7 +137,8 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
 
 static void release_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
+    assert(op == &work_of(r, WORK_CLAIM)->own);
     dispatch_mark(r->dispatcher);
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -131,12 +148,15 @@ static void release_done(struct engine_op *op)
  * cannot know. */
 static void give_back(struct request *r, uint32_t from)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
+    assert(from < w->claim.item_count);   /* else nothing is to go back */
+    assert(from <= w->claim.shown_count); /* what was not shown goes back */
+    assert(r->dispatcher->state == DISPATCHER_OPEN);
     r->op.claim.found = from;
     w->own = (struct engine_op){
         .verb = ENGINE_RELEASE, .queue = r->dispatcher->queue, .done = release_done, .user = r};
-    w->own.settle.items = w->items + from;
-    w->own.settle.count = w->item_count - from;
+    w->own.settle.items = w->claim.items + from;
+    w->own.settle.count = w->claim.item_count - from;
     shard_submit(r->shard, &w->own);
 }
 
@@ -147,14 +167,17 @@ static void give_back(struct request *r, uint32_t from)
 static bool race_enter(struct request *r)
 {
     uint32_t nobody = 0;
-    return !r->race || atomic_compare_exchange_strong(&r->race->holder, &nobody, r->place);
+    assert(!r->claim.part.race || r->claim.part.place > 0); /* 0 would let others in, too */
+    return !r->claim.part.race || atomic_compare_exchange_strong(&r->claim.part.race->holder,
+                                                                 &nobody, r->claim.part.place);
 }
 
 /* Its turn came while another of its race takes something, or there was nothing: to come back with
  * its ticket. */
 static void race_leave(struct request *r)
 {
-    r->passed = true;
+    assert(r->claim.part.race); /* else nobody would send it again */
+    r->claim.part.passed = true;
     r->op.claim.found = 0;
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -165,7 +188,7 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
 {
     const struct queue_config *config = &d->queue->config;
     int max_rank = rank_of_request(config, w->request);
-    return max_rank >= 0 && !config->paused && ++w->tries < config->level_count &&
+    return max_rank >= 0 && !config->paused && ++w->claim.tries < config->level_count &&
            policy_eligible(config, &d->queue->view, max_rank) > 0;
 }
 
@@ -173,19 +196,20 @@ static bool may_try_again(const struct dispatcher *d, struct work *w)
  * none. */
 static void stop_brief(struct dispatcher *d, struct request *r, enum status status)
 {
-    if (!r->work->parked || r->work->brief)
+    struct work *w = work_of(r, WORK_CLAIM);
+    if (!w->parked || w->claim.brief)
         return;
     if (!d->fetching) {
         give_up(r, status);
         return;
     }
-    r->work->brief = true;
+    w->claim.brief = true;
     d->brief++;
 }
 
 static void refuse_level(struct request *r)
 {
-    manage_refuse_level(r->shard, r, "/min_priority");
+    level_refuse(r->shard, r, "/min_priority");
 }
 
 static void try_again(struct request *r)
@@ -201,15 +225,17 @@ static void stand_in_line(struct dispatcher *d, struct request *r);
 static void plan_anew(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
+    struct work *w = work_of(r, WORK_CLAIM);
+    if (d->state == DISPATCHER_OPEN)
+        dispatcher_touched(d->queue); /* which may find that it is gone, too */
     if (d->state != DISPATCHER_OPEN) {
         shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
         return;
     }
-    manage_touched(d->queue);
-    r->work->max_rank = rank_of_request(&d->queue->config, r);
+    w->claim.max_rank = rank_of_request(&d->queue->config, r);
     if (r->shard->draining || request_hung_up(r))
         shard_finish(r->shard, r, STATUS_OK);
-    else if (r->work->max_rank < 0)
+    else if (w->claim.max_rank < 0)
         refuse_level(r);
     else
         stand_in_line(d, r);
@@ -225,33 +251,43 @@ static bool claim_missed(const struct engine_op *op)
 /* How many the next claim asks for: as many as fitted, or twice as many when all did. */
 static void learn_fit(struct dispatcher *d, const struct work *w)
 {
-    if (w->shown_count < w->item_count)
-        d->fit = w->shown_count;
-    else if (d->fit > 0 && w->item_count >= d->fit)
+    assert(w->claim.shown_count <= w->claim.item_count);
+    if (w->claim.shown_count < w->claim.item_count)
+        d->fit = w->claim.shown_count;
+    else if (d->fit > 0 && w->claim.item_count >= d->fit)
         d->fit = d->fit < CLAIM_MAX ? 2 * d->fit : 0;
+}
+
+/* What nobody will read goes back. */
+static bool goes_back(struct request *r)
+{
+    const struct work *w = work_of(r, WORK_CLAIM);
+    uint32_t kept = request_hung_up(r) ? 0 : w->claim.shown_count;
+    if (kept == w->claim.item_count)
+        return false;
+    give_back(r, kept);
+    return true;
 }
 
 static void claim_done(struct engine_op *op)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_CLAIM);
     struct shard *s = r->shard;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
+    assert(op == &r->op);
+    assert(!w->parked);
+    assert(op->status || op->claim.found == w->claim.item_count); /* each was shown, none twice */
+    assert(r->dispatcher->claims > 0);
     r->dispatcher->claims--;
-    rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
+    claim_rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
     if (!op->status && op->claim.found > 0)
         learn_fit(r->dispatcher, w);
-    if (!op->status && op->claim.found > 0 && request_hung_up(r) && open) {
-        give_back(r, 0);
+    if (!op->status && open && goes_back(r))
         return;
-    }
-    if (!op->status && w->shown_count < w->item_count && open) {
-        give_back(r, w->shown_count);
-        return;
-    }
-    if (r->race && claim_missed(op)) {
+    if (r->claim.part.race && claim_missed(op)) {
         if (op->outdated && open)
-            manage_touched(r->dispatcher->queue);
+            dispatcher_touched(r->dispatcher->queue);
         race_leave(r);
         return;
     }
@@ -278,17 +314,21 @@ static void claim_done(struct engine_op *op)
 
 static void submit_claim(struct dispatcher *d, struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(w->claim.visit);
+    assert(w->claim.plan.step_count > 0);
+    assert(w->claim.plan.want <= r->claim.max);
     unpark(r);
-    w->item_count = w->shown_count = 0;
-    if (!w->items)
-        w->items = mem_alloc(r->max * sizeof(*w->items));
+    w->claim.item_count = w->claim.shown_count = 0;
+    if (!w->claim.items)
+        w->claim.items = mem_alloc(r->claim.max * sizeof(*w->claim.items));
     r->op.verb = ENGINE_CLAIM;
     r->op.queue = d->queue;
     r->op.visit = remember;
     r->op.done = claim_done;
     r->op.user = r;
-    r->op.claim.plan = &w->plan;
+    r->op.claim.plan = &w->claim.plan;
     d->claims++;
     shard_submit(d->shard, &r->op);
 }
@@ -304,7 +344,7 @@ static struct request *next_in_line(struct dispatcher *d)
     struct request *next = NULL;
     for (int rank = best; rank < config->level_count; rank++) {
         struct request *r = d->waiting[rank].first;
-        if (r && (!next || r->work->ticket < next->work->ticket))
+        if (r && (!next || r->work->claim.ticket < next->work->claim.ticket))
             next = r;
     }
     return next;
@@ -313,12 +353,13 @@ static struct request *next_in_line(struct dispatcher *d)
 /* How many it may get now. What is leased has to be told, so the answer needs its room before. */
 static uint32_t claim_max(struct request *r)
 {
-    uint32_t room = r->room ? r->room(r) : r->max;
-    if (r->bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
+    assert(r->claim.max > 0);
+    uint32_t room = r->claim.room ? r->claim.room(r) : r->claim.max;
+    if (r->claim.part.bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
         room = 1; /* nobody knows how urgent the queue is after that */
     if (r->dispatcher->fit > 0 && r->dispatcher->fit < room)
         room = r->dispatcher->fit;
-    return room < r->max ? room : r->max;
+    return room < r->claim.max ? room : r->claim.max;
 }
 
 static void refuse_for_room(struct request *r)
@@ -333,25 +374,27 @@ static void refuse_for_room(struct request *r)
  * claimed. */
 static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_CLAIM);
     bool live = engine_has(d->shard->engine, ENGINE_LIVE_VIEW);
     bool ageless = PLANTED(AGELESS_START) && !live && d->rate.first_s == 0;
-    policy_plan(&d->policy, &d->queue->config, live ? &d->queue->view : NULL, w->max_rank, max,
-                ageless ? 0 : d->shard->now.wall_ms, &w->plan);
-    return w->plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
+    policy_plan(&d->policy, &d->queue->config, live ? &d->queue->view : NULL, w->claim.max_rank,
+                max, ageless ? 0 : d->shard->now.wall_ms, &w->claim.plan);
+    return w->claim.plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
 }
 
 /* False: the plan has nothing left in it. */
 static bool cut_plan(const struct dispatcher *d, struct request *r)
 {
-    if (r->bounded && urgency_orders(&d->policy))
-        urgency_cut(&r->work->plan, &d->queue->config, &r->least);
-    return r->work->plan.step_count > 0;
+    struct plan *plan = &work_of(r, WORK_CLAIM)->claim.plan;
+    if (r->claim.part.bounded && urgency_orders(&d->policy))
+        urgency_cut(plan, &d->queue->config, &r->claim.part.least);
+    return plan->step_count > 0;
 }
 
 static bool holds(struct dispatcher *d, const struct request *r, uint32_t max)
 {
-    struct claim_question ask = {r->work->max_rank, max, policy_is_plain(&d->policy)};
+    const struct work *w = work_of(r, WORK_CLAIM);
+    struct claim_question ask = {w->claim.max_rank, max, policy_is_plain(&d->policy)};
     return engine_holds(d->shard->engine, d->queue, &ask, d->shard->now);
 }
 
@@ -361,10 +404,11 @@ static void end_brief(struct dispatcher *d)
     for (int rank = 0; d->brief > 0 && rank < LEVEL_COUNT_MAX; rank++) {
         for (struct request *r = d->waiting[rank].first, *next; r; r = next) {
             next = r->next;
-            if (r->work->brief)
+            if (work_of(r, WORK_CLAIM)->claim.brief)
                 give_up(r, nothing_found(r));
         }
     }
+    assert(d->brief == 0); /* else somebody waits who has no timer */
 }
 
 static void serve(struct dispatcher *d)
@@ -373,7 +417,8 @@ static void serve(struct dispatcher *d)
     struct request *r;
     while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
            (r = next_in_line(d))) {
-        struct work *w = r->work;
+        struct work *w = work_of(r, WORK_CLAIM);
+        assert(w->parked);
         if (request_hung_up(r)) {
             give_up(r, STATUS_OK);
             continue;
@@ -400,7 +445,7 @@ static void serve(struct dispatcher *d)
             race_leave(r);
             continue;
         }
-        s->counters.wakeups += w->waited;
+        s->counters.wakeups += w->claim.waited;
         submit_claim(d, r);
     }
 }
@@ -409,7 +454,8 @@ static void look_again(struct dispatcher *d);
 
 void dispatch_serve(struct dispatcher *d)
 {
-    manage_follow(d);
+    assert(d->state == DISPATCHER_OPEN);
+    configuration_follow(d);
     d->fetching = false;
     serve(d);
     if (d->brief > 0 && !d->fetching)
@@ -426,8 +472,8 @@ void dispatch_serve(struct dispatcher *d)
  * of that claim is over. Who is in a race has looked. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
-    return r->work->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
-           !d->queue->config.paused && !r->race;
+    return work_of(r, WORK_CLAIM)->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
+           !d->queue->config.paused && !r->claim.part.race;
 }
 
 static void ask_blindly(struct dispatcher *d, struct request *r)
@@ -445,14 +491,31 @@ static void ask_blindly(struct dispatcher *d, struct request *r)
 /* Served, or parked, or told that there is nothing. */
 static void stand_in_line(struct dispatcher *d, struct request *r)
 {
-    bool waits = r->work->timer.height > 0;
+    struct work *w = work_of(r, WORK_CLAIM);
+    bool waits = w->timer.height > 0;
     park(d, r);
     dispatch_serve(d);
     if (may_ask_blindly(d, r) && (!waits || d->waiting_count == 1))
         ask_blindly(d, r);
-    r->work->waited = true;
+    w->claim.waited = true;
     if (!waits)
         stop_brief(d, r, nothing_found(r));
+    assert(waits || !w->parked || w->claim.brief); /* else it has no timer and never ends */
+}
+
+/* The plan is made when its turn comes. */
+static struct work *claim_work_new(struct shard *s, struct request *r, int max_rank)
+{
+    struct work *w = work_new(s, r, WORK_CLAIM);
+    uint64_t ticket = r->claim.part.ticket;
+    w->claim.ticket = ticket > 0 ? ticket : w->timer.tie;
+    w->claim.max_rank = max_rank;
+    w->claim.waited = w->claim.brief = false;
+    w->claim.tries = 0;
+    w->claim.visit = r->op.visit;
+    w->claim.items = NULL;
+    w->claim.item_count = w->claim.shown_count = 0;
+    return w;
 }
 
 static void claim_now(struct dispatcher *d, struct request *r)
@@ -464,13 +527,9 @@ static void claim_now(struct dispatcher *d, struct request *r)
         refuse_level(r);
         return;
     }
-    struct work *w = work_new(s, r);
-    if (r->ticket > 0)
-        w->ticket = r->ticket;
-    w->max_rank = max_rank;
-    w->visit = r->op.visit;
-    if (r->wait_ms > 0)
-        shard_set_timer(s, w, s->now.mono_ms + r->wait_ms);
+    struct work *w = claim_work_new(s, r, max_rank);
+    if (r->claim.wait_ms > 0)
+        shard_set_timer(s, w, s->now.mono_ms + r->claim.wait_ms);
     stand_in_line(d, r);
 }
 
@@ -479,17 +538,19 @@ static bool has_to_look(const struct dispatcher *d, const struct request *r)
 {
     const struct queue_config *config = &d->queue->config;
     return engine_has(d->shard->engine, ENGINE_SHARED) &&
-           (rank_of_request(config, r) < 0 || (config->paused && r->wait_ms <= 0));
+           (rank_of_request(config, r) < 0 || (config->paused && r->claim.wait_ms <= 0));
 }
 
 void dispatch_claim(struct dispatcher *d, struct request *r)
 {
-    manage_follow(d);
+    assert(r->kind == REQUEST_CLAIM);
+    assert(r->dispatcher == d);
+    configuration_follow(d);
     if (request_hung_up(r)) { /* while its queue was being opened */
         r->op.claim.found = 0;
         shard_finish(d->shard, r, STATUS_OK);
     } else if (has_to_look(d, r)) {
-        manage_look_first(d, r, claim_now);
+        view_refresh(d, r, claim_now);
     } else {
         claim_now(d, r);
     }
@@ -513,12 +574,15 @@ static bool look(struct dispatcher *d, struct request *r)
     const struct queue_config *config = &d->queue->config;
     int max_rank = rank_of_request(config, r);
     struct claim_question ask = {max_rank, 1, policy_is_plain(&d->policy)};
+    assert(r->kind == REQUEST_LOOK);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(r->look.ticket > 0);
     if (max_rank < 0) {
         refuse_level(r);
         return true;
     }
-    r->any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->urgency);
-    if (r->any && !engine_holds(s->engine, d->queue, &ask, s->now))
+    r->look.any = urgency_of(config, &d->queue->view, max_rank, s->now.wall_ms, &r->look.urgency);
+    if (r->look.any && !engine_holds(s->engine, d->queue, &ask, s->now))
         return false;
     name_level(&r->priority, &config->levels[max_rank]);
     shard_finish(s, r, STATUS_OK);
@@ -546,26 +610,26 @@ static void look_again(struct dispatcher *d)
 /* Who looks stands in line from then on. */
 void dispatch_look(struct dispatcher *d, struct request *r)
 {
-    if (r->ticket == 0)
-        r->ticket = ++d->shard->next_ticket;
+    if (r->look.ticket == 0)
+        r->look.ticket = ++d->shard->next_ticket;
     if (engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
         look_now(d, r);
     else
-        manage_look_first(d, r, look_now);
+        view_refresh(d, r, look_now);
 }
 
 void dispatch_timeout(struct request *r)
 {
-    if (may_ask_blindly(r->dispatcher, r) &&
-        (r->dispatcher->claims > 0 || engine_is_away(r->shard)))
-        ask_blindly(r->dispatcher, r);
-    else
-        stop_brief(r->dispatcher, r, nothing_found(r));
+    struct dispatcher *d = r->dispatcher;
+    if (may_ask_blindly(d, r) && (d->claims > 0 || engine_is_away(r->shard)))
+        ask_blindly(d, r);
+    if (work_of(r, WORK_CLAIM)->parked) /* it did not ask */
+        stop_brief(d, r, nothing_found(r));
 }
 
 void dispatch_hangup(struct request *r)
 {
-    if (r->work->parked)
+    if (work_of(r, WORK_CLAIM)->parked)
         give_up(r, STATUS_OK);
 }
 
@@ -579,15 +643,18 @@ void dispatch_end_all(struct dispatcher *d, enum status status)
     }
     for (struct request *r; (r = d->looking.first);) {
         list_remove(&d->looking, r);
-        r->any = false;
+        r->look.any = false;
         shard_finish(d->shard, r, status ? status : STATUS_DRAINING);
     }
+    assert(d->waiting_count == 0); /* who was counted was in a line */
+    assert(d->brief == 0);
 }
 
 /* Levels may have moved: everyone stands in line again, in the old order. */
 void dispatch_reconfigured(struct dispatcher *d)
 {
     struct request_list all = {0};
+    uint32_t waiting = d->waiting_count;
     uint32_t rules = d->policy.rules + 1;
     policy_init(&d->policy, &d->queue->config);
     d->policy.rules = rules;
@@ -598,11 +665,13 @@ void dispatch_reconfigured(struct dispatcher *d)
             list_append(&all, r);
         }
     }
+    assert(d->waiting_count == 0);
     struct request *r;
     while ((r = all.first)) {
         list_remove(&all, r);
         park_again(d, r);
     }
+    assert(d->waiting_count == waiting); /* nobody was left behind */
     dispatch_mark(d);
 }
 

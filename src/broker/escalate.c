@@ -7,7 +7,8 @@
 
 static void some_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
+    assert(op == &r->op);
     dispatch_mark_late(r->dispatcher);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN)
         escalate_some(r->dispatcher, r); /* the level may have another slot, or be gone */
@@ -18,12 +19,13 @@ static void some_done(struct engine_op *op)
 void escalate_some(struct dispatcher *d, struct request *r)
 {
     int slot;
-    if (manage_has_to_look(d, r, &r->priority)) {
-        manage_look_first(d, r, escalate_some);
+    if (level_may_be_new(d, r, &r->priority)) {
+        view_refresh(d, r, escalate_some);
         return;
     }
-    if (!manage_level(d, r, &r->priority, "/priority", &slot))
+    if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
+    assert(slot >= 0); /* it names a level */
     r->op.verb = ENGINE_ESCALATE;
     r->op.escalate.slot = (uint8_t)slot;
     r->op.queue = d->queue;
@@ -40,16 +42,18 @@ static void next_page(struct request *r);
 static void gather(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                    struct instant now)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_ESCALATION);
     (void)now;
-    if (filter_matches(r->filter, m, w->slot, w->asked.wall_ms))
-        w->escalations[w->item_count++].id = message_identity(m, q->id);
+    assert(w->escalation.item_count < PAGE);
+    if (filter_matches(r->escalate.filter, m, w->escalation.slot, w->escalation.asked.wall_ms))
+        w->escalation.items[w->escalation.item_count++].id = message_identity(m, q->id);
 }
 
 static void page_done(struct request *r, enum status status)
 {
-    bool go_on = r->work->more && r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
+    bool go_on = work_of(r, WORK_ESCALATION)->escalation.more &&
+                 r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
                  !request_hung_up(r);
     if (status || !go_on)
         shard_end(r->shard, r, status);
@@ -61,7 +65,9 @@ static void escalate_page(struct request *r);
 
 static void escalated(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
+    assert(op == &work_of(r, WORK_ESCALATION)->own);
+    assert(!r->escalate.dry_run);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         escalate_page(r);
         return;
@@ -77,20 +83,24 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
     op.queue = r->dispatcher->queue;
     op.done = done;
     op.user = r;
-    r->work->own = op;
-    shard_submit(r->shard, &r->work->own);
+    struct work *w = work_of(r, WORK_ESCALATION);
+    w->own = op;
+    shard_submit(r->shard, &w->own);
 }
 
 /* The level may have another slot than before, or be gone. */
 static void escalate_page(struct request *r)
 {
     int slot;
-    if (!manage_level(r->dispatcher, r, &r->priority, "/priority", &slot))
+    if (!level_take(r->dispatcher, r, &r->priority, "/priority", &slot))
         return;
+    const struct work *w = work_of(r, WORK_ESCALATION);
     struct engine_op op = {.verb = ENGINE_ESCALATE, .escalate = r->op.escalate};
+    assert(slot >= 0);
+    assert(w->escalation.item_count > 0);
     op.escalate.slot = (uint8_t)slot;
-    op.escalate.items = r->work->escalations;
-    op.escalate.count = r->work->item_count;
+    op.escalate.items = w->escalation.items;
+    op.escalate.count = w->escalation.item_count;
     submit_page(r, op, escalated);
     dispatch_mark(r->dispatcher);
 }
@@ -99,27 +109,29 @@ static void escalate_page(struct request *r)
  * other processes put shows in the first answer. */
 static void drop_later(struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_ESCALATION);
     uint32_t kept = 0;
-    if (w->before_seq == 0)
-        w->before_seq = r->dispatcher->queue->next_seq;
-    for (uint32_t i = 0; i < w->item_count; i++) {
-        if (w->escalations[i].id.seq < w->before_seq)
-            w->escalations[kept++] = w->escalations[i];
+    if (w->escalation.before_seq == 0)
+        w->escalation.before_seq = r->dispatcher->queue->next_seq;
+    for (uint32_t i = 0; i < w->escalation.item_count; i++) {
+        if (w->escalation.items[i].id.seq < w->escalation.before_seq)
+            w->escalation.items[kept++] = w->escalation.items[i];
     }
-    w->item_count = kept;
+    w->escalation.item_count = kept;
 }
 
 static void listed(struct engine_op *op)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_ESCALATION);
+    assert(op == &w->own);
     if (!op->status && r->dispatcher->state == DISPATCHER_OPEN)
         drop_later(r);
-    r->matched += w->item_count;
-    w->cursor = op->list.next;
-    w->more = op->list.more;
-    if (op->status || w->item_count == 0 || r->dry_run || r->dispatcher->state != DISPATCHER_OPEN) {
+    r->escalate.matched += w->escalation.item_count;
+    w->escalation.cursor = op->list.next;
+    w->escalation.more = op->list.more;
+    if (op->status || w->escalation.item_count == 0 || r->escalate.dry_run ||
+        r->dispatcher->state != DISPATCHER_OPEN) {
         page_done(r, op->status);
         return;
     }
@@ -128,13 +140,13 @@ static void listed(struct engine_op *op)
 
 static void next_page(struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_ESCALATION);
     struct engine_op list = {.verb = ENGINE_LIST, .visit = gather};
-    w->item_count = 0;
-    list.list.after = w->cursor;
+    w->escalation.item_count = 0;
+    list.list.after = w->escalation.cursor;
     list.list.limit = PAGE;
-    list.list.slots = w->slots;
-    list.list.slot_count = w->slot_count;
+    list.list.slots = w->escalation.slots;
+    list.list.slot_count = w->escalation.slot_count;
     submit_page(r, list, listed);
 }
 
@@ -142,32 +154,38 @@ static void next_page(struct request *r)
  * that a page does not show those again that an earlier page gave it. */
 static void choose_slots(struct work *w, const struct queue_config *config, int from, int to)
 {
-    w->slots[0] = (uint8_t)(from >= 0 ? from : to);
-    w->slot_count = 1;
+    assert(to >= 0);
+    w->escalation.slots[0] = (uint8_t)(from >= 0 ? from : to);
+    w->escalation.slot_count = 1;
     for (int rank = 0; from < 0 && rank < config->level_count; rank++) {
         if (config->levels[rank].slot != to)
-            w->slots[w->slot_count++] = config->levels[rank].slot;
+            w->escalation.slots[w->escalation.slot_count++] = config->levels[rank].slot;
     }
 }
 
 void escalate_all(struct dispatcher *d, struct request *r)
 {
     int from, to;
-    if (manage_has_to_look(d, r, &r->priority) || manage_has_to_look(d, r, &r->filter->priority)) {
-        manage_look_first(d, r, escalate_all);
+    assert(r->kind == REQUEST_ESCALATE_ALL);
+    assert(r->escalate.filter);
+    if (level_may_be_new(d, r, &r->priority) ||
+        level_may_be_new(d, r, &r->escalate.filter->priority)) {
+        view_refresh(d, r, escalate_all);
         return;
     }
-    if (!manage_level(d, r, &r->priority, "/priority", &to) ||
-        !manage_level(d, r, &r->filter->priority, "/filter/priority", &from))
+    if (!level_take(d, r, &r->priority, "/priority", &to) ||
+        !level_take(d, r, &r->escalate.filter->priority, "/filter/priority", &from))
         return;
     work_free(d->shard, r); /* of a look */
-    struct work *w = work_new(d->shard, r);
-    w->escalations = mem_alloc(PAGE * sizeof(*w->escalations));
-    w->slot = from;
+    struct work *w = work_new(d->shard, r, WORK_ESCALATION);
+    w->escalation.items = mem_alloc(PAGE * sizeof(*w->escalation.items));
+    w->escalation.item_count = 0;
+    w->escalation.slot = from;
+    w->escalation.more = false;
     choose_slots(w, &d->queue->config, from, to);
-    w->before_seq = 0;
-    w->cursor = (struct list_cursor){0};
-    w->asked = d->shard->now;
-    r->count = r->matched = 0;
+    w->escalation.before_seq = 0;
+    w->escalation.cursor = (struct list_cursor){0};
+    w->escalation.asked = d->shard->now;
+    r->count = r->escalate.matched = 0;
     next_page(r);
 }

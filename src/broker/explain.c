@@ -7,50 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rate of claims */
-
-/* Seconds that have passed since are empty. */
-static void rate_move_on(struct claim_rate *rate, int64_t second)
-{
-    if (second - rate->last_s >= RATE_SECONDS)
-        memset(rate->counts, 0, sizeof(rate->counts));
-    else
-        while (rate->last_s < second)
-            rate->counts[++rate->last_s % RATE_SECONDS] = 0;
-    rate->last_s = second;
-}
-
-void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms)
-{
-    int64_t second = mono_ms / 1000;
-    if (rate->first_s == 0)
-        rate->first_s = rate->last_s = second;
-    if (second != rate->last_s)
-        rate_move_on(rate, second);
-    rate->counts[second % RATE_SECONDS] += claims;
-}
-
-double rate_per_second(const struct claim_rate *rate, int64_t mono_ms)
-{
-    struct claim_rate now = *rate;
-    int64_t second = mono_ms / 1000, span = second - rate->first_s + 1;
-    uint64_t sum = 0;
-    if (rate->first_s == 0)
-        return 0;
-    rate_move_on(&now, second);
-    for (int i = 0; i < RATE_SECONDS; i++)
-        sum += now.counts[i];
-    return (double)sum / (double)(span < RATE_SECONDS ? span : RATE_SECONDS);
-}
-
 /* Counting */
 
 static void submit_count(struct request *r, uint32_t count, engine_done *done)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_EXPLANATION);
+    assert(count > 0);
+    assert(w->explanation.counts);
     w->own = (struct engine_op){
         .verb = ENGINE_COUNT, .queue = r->dispatcher->queue, .done = done, .user = r};
-    w->own.count.items = w->counts;
+    w->own.count.items = w->explanation.counts;
     w->own.count.count = count;
     shard_submit(r->shard, &w->own);
 }
@@ -59,19 +25,23 @@ static void submit_count(struct request *r, uint32_t count, engine_done *done)
 
 void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts)
 {
+    assert(d->state == DISPATCHER_OPEN);
+    assert(r->show.each);
     facts.queue = d->queue;
     facts.view = PLANTED(NUMBERS_TORN) ? &d->queue->view : engine_queue_moment(d->queue);
     facts.waiting_consumers = d->waiting_count;
     facts.oldest_ready_ms = shard_oldest_ready_ms(d);
     facts.alerts = alerts_raised(d);
-    facts.claims_per_second = rate_per_second(&d->rate, d->shard->now.mono_ms);
-    r->show_queue(r, &facts);
+    facts.claims_per_second = claim_rate_per_second(&d->rate, d->shard->now.mono_ms);
+    r->show.each(r, &facts);
 }
 
 static void stats_counted(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct queue_facts facts = {.exact = true};
+    assert(r->kind == REQUEST_STATS);
+    assert(op->count.count % 2 == 0); /* a half of aged ones, and one of late ones */
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         work_free(r->shard, r);
         explain_stats(r->dispatcher, r); /* by the levels and ages that there are now */
@@ -93,10 +63,11 @@ static void stats_counted(struct engine_op *op)
 void explain_stats(struct dispatcher *d, struct request *r)
 {
     const struct queue_config *config = &d->queue->config;
-    struct work *w = work_new(d->shard, r);
-    w->counts = mem_alloc(2 * (size_t)config->level_count * sizeof(*w->counts));
-    explain_aged(config, d->shard->now.wall_ms, w->counts);
-    explain_late(config, d->shard->now.wall_ms, w->counts + config->level_count);
+    struct work *w = work_new(d->shard, r, WORK_EXPLANATION);
+    w->explanation.counts =
+        mem_alloc(2 * (size_t)config->level_count * sizeof(*w->explanation.counts));
+    explain_aged(config, d->shard->now.wall_ms, w->explanation.counts);
+    explain_late(config, d->shard->now.wall_ms, w->explanation.counts + config->level_count);
     submit_count(r, 2 * config->level_count, stats_counted);
 }
 
@@ -105,10 +76,12 @@ void explain_stats(struct dispatcher *d, struct request *r)
 static void found(struct engine_op *op, const struct engine_queue *q, const struct message *m,
                   struct instant now)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     (void)now;
-    r->work->seq = message_seq(m);
-    *r->position = (struct position){
+    assert(op == &r->op);
+    assert(r->kind == REQUEST_POSITION);
+    work_of(r, WORK_EXPLANATION)->explanation.seq = message_seq(m);
+    *r->position.answer = (struct position){
         .id = message_identity(m, q->id),
         .state = m->state,
         .slot = m->slot,
@@ -116,20 +89,20 @@ static void found(struct engine_op *op, const struct engine_queue *q, const stru
     };
     int rank = levels_rank_of_slot(&q->config, m->slot);
     if (rank >= 0)
-        r->position->level = q->config.levels[rank];
+        r->position.answer->level = q->config.levels[rank];
 }
 
 static struct explain explain_of(const struct request *r)
 {
     const struct queue_config *config = &r->dispatcher->queue->config;
-    manage_follow(r->dispatcher);
+    configuration_follow(r->dispatcher);
     return (struct explain){
         .config = config,
         .policy = &r->dispatcher->policy,
-        .now_ms = r->work->asked.wall_ms,
-        .rank = levels_rank_of_slot(config, r->position->slot),
-        .ready_ms = r->position->ready_ms,
-        .seq = r->work->seq,
+        .now_ms = work_of(r, WORK_EXPLANATION)->explanation.asked.wall_ms,
+        .rank = levels_rank_of_slot(config, r->position.answer->slot),
+        .ready_ms = r->position.answer->ready_ms,
+        .seq = work_of(r, WORK_EXPLANATION)->explanation.seq,
     };
 }
 
@@ -159,12 +132,14 @@ static void look_up(struct request *r);
 
 static void tell_position(struct request *r, const struct explain *e)
 {
-    struct position *p = r->position;
+    struct position *p = r->position.answer;
+    assert(e->rank >= 0);
+    assert(e->rank < e->config->level_count);
     bool ready = p->state == MESSAGE_READY;
     int as = ready ? age_effective_rank(e->config, e->rank, e->ready_ms, e->now_ms) : e->rank;
     p->effective = e->config->levels[as];
     p->wait_for = waits_for(r->dispatcher->queue, p, e->rank);
-    p->claims_per_second = rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
+    p->claims_per_second = claim_rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
     p->start_ms = estimate_start(p, e->now_ms);
     shard_finish(r->shard, r, STATUS_OK);
 }
@@ -191,13 +166,15 @@ static bool is_valid(struct request *r, const struct engine_op *op)
 
 static void followed(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct heads_item heads[LEVEL_COUNT_MAX]; /* ours: the request may end before we do */
     uint32_t count = op->heads.count;
+    assert(op == &work_of(r, WORK_EXPLANATION)->own);
+    assert(count <= LEVEL_COUNT_MAX);
     memcpy(heads, op->heads.items, count * sizeof(heads[0]));
     if (is_valid(r, op)) {
         struct explain e = explain_of(r);
-        r->position->exact = explain_follow(&e, heads, &r->position->ahead);
+        r->position.answer->exact = explain_follow(&e, heads, &r->position.answer->ahead);
         tell_position(r, &e);
     }
     for (uint32_t i = 0; i < count; i++)
@@ -206,19 +183,19 @@ static void followed(struct engine_op *op)
 
 static void follow(struct request *r, const struct explain *e)
 {
-    struct work *w = r->work;
-    explain_heads(e, w->heads);
+    struct work *w = work_of(r, WORK_EXPLANATION);
+    explain_heads(e, w->explanation.heads);
     w->own = (struct engine_op){
         .verb = ENGINE_HEADS, .queue = r->dispatcher->queue, .done = followed, .user = r};
-    w->own.heads.items = w->heads;
+    w->own.heads.items = w->explanation.heads;
     w->own.heads.count = e->config->level_count;
     shard_submit(r->shard, &w->own);
 }
 
 static void counted(struct engine_op *op)
 {
-    struct request *r = op->user;
-    struct position *p = r->position;
+    struct request *r = request_of_op(op);
+    struct position *p = r->position.answer;
     if (!is_valid(r, op))
         return;
     struct explain e = explain_of(r);
@@ -231,12 +208,14 @@ static void counted(struct engine_op *op)
 
 static void got(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct explain e;
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
-    bool pending = r->position->state == MESSAGE_SCHEDULED || r->position->state == MESSAGE_READY;
+    bool pending = r->position.answer->state == MESSAGE_SCHEDULED ||
+                   r->position.answer->state == MESSAGE_READY;
     if (!op->status && open && pending && (e = explain_of(r)).rank >= 0) {
-        explain_places(&e, r->work->counts);
+        assert(explain_item_count(&e) <= EXPLAIN_ITEMS_MAX);
+        explain_places(&e, work_of(r, WORK_EXPLANATION)->explanation.counts);
         submit_count(r, explain_item_count(&e), counted);
         return;
     }
@@ -245,8 +224,8 @@ static void got(struct engine_op *op)
 
 static void look_up(struct request *r)
 {
-    r->work->asked = r->shard->now;
-    *r->position = (struct position){0};
+    work_of(r, WORK_EXPLANATION)->explanation.asked = r->shard->now;
+    *r->position.answer = (struct position){0};
     r->op.verb = ENGINE_GET;
     r->op.visit = found;
     r->op.queue = r->dispatcher->queue;
@@ -257,7 +236,8 @@ static void look_up(struct request *r)
 
 void explain_position(struct dispatcher *d, struct request *r)
 {
-    struct work *w = work_new(d->shard, r);
-    w->counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->counts));
+    assert(r->position.answer);
+    struct work *w = work_new(d->shard, r, WORK_EXPLANATION);
+    w->explanation.counts = mem_alloc(EXPLAIN_ITEMS_MAX * sizeof(*w->explanation.counts));
     look_up(r);
 }

@@ -43,7 +43,7 @@ static void check_again(struct dispatcher *d, struct request *r)
 void import_check(struct dispatcher *d, struct request *r)
 {
     if (stranger(d, r))
-        manage_look_first(d, r, check_again);
+        view_refresh(d, r, check_again);
     else
         store_items(d, r);
 }

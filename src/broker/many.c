@@ -64,7 +64,7 @@ static void many_go_on(struct many *m);
 
 static bool has_enough(const struct many *m)
 {
-    return m->found >= m->request->max || m->request->answer_len >= ANSWER_FULL;
+    return m->found >= m->request->claim.max || m->request->answer_len >= ANSWER_FULL;
 }
 
 /* Parts */
@@ -80,6 +80,8 @@ static void part_visit(struct engine_op *op, const struct engine_queue *q,
 {
     struct part *p = part_of(container_of(op, struct request, op));
     struct request *whole = p->many->request;
+    assert(p->request.kind == REQUEST_CLAIM);
+    assert(p->item_count < p->brought + p->request.claim.max); /* items has no room for more */
     struct settle_item *item = &p->items[p->item_count++];
     item->id = message_identity(message, q->id);
     memcpy(item->receipt, message->delivery->receipt, RECEIPT_BYTES);
@@ -90,7 +92,7 @@ static void part_visit(struct engine_op *op, const struct engine_queue *q,
 static uint32_t part_room(struct request *r)
 {
     struct request *whole = part_of(r)->many->request;
-    return whole->room(whole);
+    return whole->claim.room(whole);
 }
 
 static void part_done(struct request *r);
@@ -102,15 +104,16 @@ static void part_init(struct part *p, enum request_kind kind)
     p->request = (struct request){
         .kind = kind,
         .priority = whole->priority,
-        .ticket = p->ticket,
         .inner = true,
         .done = part_done,
     };
-    memcpy(p->request.queue, whole->queues[place].text, sizeof(p->request.queue));
+    memcpy(p->request.queue, whole->claim.many.queues[place].text, sizeof(p->request.queue));
 }
 
 static void part_send(struct part *p)
 {
+    assert(!p->out); /* it has one request, and one answer to it */
+    assert(p->many->out < p->many->count);
     p->out = true;
     p->many->out++;
     broker_submit(p->many->shard->port, &p->request);
@@ -119,7 +122,8 @@ static void part_send(struct part *p)
 static void part_look(struct part *p)
 {
     part_init(p, REQUEST_LOOK);
-    p->request.wait_ms = p->many->request->wait_ms;
+    p->request.look.wait_ms = p->many->request->claim.wait_ms;
+    p->request.look.ticket = p->ticket;
     part_send(p);
 }
 
@@ -127,26 +131,32 @@ static void part_claim(struct part *p, const struct urgency *least, struct race 
 {
     struct many *m = p->many;
     const struct request *whole = m->request;
+    assert(!p->out);
+    assert(m->found < whole->claim.max); /* no more is taken than was asked for */
+    assert(!race || m->found == 0);
     part_init(p, REQUEST_CLAIM);
     p->passed = false;
-    p->request.max = whole->max - m->found;
-    p->request.room = whole->room ? part_room : NULL;
+    p->request.claim.max = whole->claim.max - m->found;
+    p->request.claim.room = whole->claim.room ? part_room : NULL;
     p->request.op.visit = part_visit;
     p->request.op.claim.lease_ms = whole->op.claim.lease_ms;
-    p->request.bounded = least != NULL;
+    p->request.claim.part.bounded = least != NULL;
     if (least)
-        p->request.least = *least;
-    p->request.race = race;
-    p->request.place = (uint32_t)(p - m->parts) + 1;
+        p->request.claim.part.least = *least;
+    p->request.claim.part.race = race;
+    p->request.claim.part.ticket = p->ticket;
+    p->request.claim.part.place = (uint32_t)(p - m->parts) + 1;
     if (race)
-        p->request.wait_ms = m->until_ms - m->shard->now.mono_ms;
+        p->request.claim.wait_ms = m->until_ms - m->shard->now.mono_ms;
     p->brought = p->item_count;
-    p->items = mem_realloc(p->items, (p->item_count + p->request.max) * sizeof(*p->items));
+    p->items = mem_realloc(p->items, (p->item_count + p->request.claim.max) * sizeof(*p->items));
     part_send(p);
 }
 
 static void part_drop(struct part *p)
 {
+    assert(!p->out);
+    assert(p->item_count > 0);
     part_init(p, REQUEST_SETTLE);
     p->request.op.verb = ENGINE_RELEASE;
     p->request.op.settle.items = p->items;
@@ -194,10 +204,14 @@ static void many_answer(struct many *m)
 {
     struct request *r = m->request;
     bool unwanted = request_hung_up(r) || m->status;
+    assert(m->out == 0); /* else a part would answer to freed memory */
     if (unwanted && parts_drop(m))
         return;
     r->op.claim.found = unwanted ? 0 : m->found;
-    r->many = NULL;
+    assert(r->claim.many.state == m);
+    assert(m->found <= r->claim.max);
+    assert(m->shard->led > 0);
+    r->claim.many.state = NULL;
     m->shard->led--;
     shard_finish(m->shard, r, m->status);
     many_free(m);
@@ -210,6 +224,7 @@ static void part_failed(struct part *p)
 {
     struct many *m = p->many;
     struct request *r = m->request;
+    assert(p->item_count >= p->brought);
     bool spoiled = p->item_count > p->brought;
     p->item_count = p->brought;
     if (m->phase == PHASE_END || (m->found > 0 && !spoiled)) {
@@ -255,26 +270,31 @@ static void check_level(struct many *m)
 
 static void part_looked(struct part *p)
 {
-    p->any = p->request.any;
-    p->urgency = p->request.urgency;
-    p->ticket = p->request.ticket;
+    p->any = p->request.look.any;
+    p->urgency = p->request.look.urgency;
+    p->ticket = p->request.look.ticket;
 }
 
 static void part_claimed(struct part *p)
 {
     struct many *m = p->many;
     uint32_t found = p->request.op.claim.found;
+    assert(p->request.kind == REQUEST_CLAIM);
+    assert(found <= p->request.claim.max);
     m->found += found;
-    p->passed = p->request.passed || p->request.status; /* its queue was deleted */
+    p->passed = p->request.claim.part.passed || p->request.status; /* its queue was deleted */
     if (m->phase == PHASE_WAIT) {
+        /* Who takes holds the race: two that take would bring more than was asked for. */
+        assert(found == 0 || atomic_load(&m->race.holder) == p->request.claim.part.place);
         if (found > 0)
             many_end(m);
-        else if (atomic_load(&m->race.holder) == p->request.place)
+        else if (atomic_load(&m->race.holder) == p->request.claim.part.place)
             atomic_store(&m->race.holder, 0);
         return;
     }
     p->misses = found > 0 ? 0 : p->misses + 1;
-    p->drained = p->misses >= MISSES_MAX || (!p->request.bounded && found < p->request.max);
+    p->drained =
+        p->misses >= MISSES_MAX || (!p->request.claim.part.bounded && found < p->request.claim.max);
     p->any = false;
     if (m->phase == PHASE_TAKE && !p->drained && !has_enough(m))
         part_look(p);
@@ -286,6 +306,8 @@ static void part_done(struct request *r)
     struct many *m = p->many;
     bool absent = r->status == STATUS_QUEUE_NOT_FOUND && m->shard->broker->options.auto_create;
     shard_look_at_clock(m->shard);
+    assert(p->out);
+    assert(m->out > 0);
     p->out = false;
     m->out--;
     if (r->kind == REQUEST_SETTLE) {
@@ -309,9 +331,9 @@ static bool goes_first(const struct many *m, const struct part *a, const struct 
         return false;
     if (!b)
         return true;
-    return m->request->listed ? a < b
-                              : urgency_before(&a->urgency, &b->urgency) ||
-                                    (a < b && !urgency_before(&b->urgency, &a->urgency));
+    return m->request->claim.many.listed ? a < b
+                                         : urgency_before(&a->urgency, &b->urgency) ||
+                                               (a < b && !urgency_before(&b->urgency, &a->urgency));
 }
 
 static struct part *most_urgent_but(struct many *m, const struct part *other)
@@ -329,7 +351,7 @@ static void take_from(struct part *p, const struct part *next)
 {
     struct many *m = p->many;
     struct urgency least;
-    if (!next || m->request->listed) {
+    if (!next || m->request->claim.many.listed) {
         part_claim(p, NULL, NULL);
         return;
     }
@@ -373,8 +395,8 @@ static void many_go_on(struct many *m)
             check_level(m);
         m->phase = m->failed ? PHASE_END : PHASE_TAKE;
     }
-    if (m->phase == PHASE_TAKE && m->out == 0 && !take_some(m) && m->found == 0 && r->wait_ms > 0 &&
-        !m->shard->draining)
+    if (m->phase == PHASE_TAKE && m->out == 0 && !take_some(m) && m->found == 0 &&
+        r->claim.wait_ms > 0 && !m->shard->draining)
         wait_for_some(m);
     else if (m->phase == PHASE_WAIT)
         wait_for_some(m);
@@ -384,14 +406,17 @@ static void many_go_on(struct many *m)
 
 void many_claim(struct shard *s, struct request *r)
 {
-    assert(r->queue_count > 0);
-    assert(r->queue_count <= CLAIM_QUEUES_MAX);
-    struct many *m = mem_zalloc(sizeof(*m) + r->queue_count * sizeof(m->parts[0]));
+    assert(r->kind == REQUEST_CLAIM_MANY);
+    assert(!r->claim.many.state);
+    assert(r->claim.max > 0);
+    assert(r->claim.many.queue_count > 0);
+    assert(r->claim.many.queue_count <= CLAIM_QUEUES_MAX);
+    struct many *m = mem_zalloc(sizeof(*m) + r->claim.many.queue_count * sizeof(m->parts[0]));
     m->request = r;
     m->shard = s;
-    m->count = r->queue_count;
-    m->until_ms = s->now.mono_ms + r->wait_ms;
-    r->many = m;
+    m->count = r->claim.many.queue_count;
+    m->until_ms = s->now.mono_ms + r->claim.wait_ms;
+    r->claim.many.state = m;
     s->led++;
     for (uint32_t i = 0; i < m->count; i++) {
         m->parts[i].many = m;
@@ -401,6 +426,6 @@ void many_claim(struct shard *s, struct request *r)
 
 void many_hangup(struct request *r)
 {
-    if (r->many)
-        many_end(r->many);
+    if (r->claim.many.state)
+        many_end(r->claim.many.state);
 }

@@ -77,7 +77,7 @@ enum status broker_schedule_refusal(const struct request *r, const char *name)
 static void firing_free(struct firing *f)
 {
     draft_fini(&f->item.draft);
-    manage_unref(f->dispatcher);
+    dispatcher_unref(f->dispatcher);
     free(f);
 }
 
@@ -85,6 +85,7 @@ static void fired(struct engine_op *op)
 {
     struct firing *f = op->user;
     struct dispatcher *d = f->dispatcher;
+    assert(op == &f->op);
     bool gone = op->status == STATUS_SCHEDULE_NOT_FOUND || op->status == STATUS_QUEUE_NOT_FOUND;
     if (d->state == DISPATCHER_OPEN) {
         if (gone || (!op->status && !(op->fire.stale && f->follows)))
@@ -102,8 +103,10 @@ static struct firing *firing_add(struct shard *s, struct dispatcher *d,
                                  const struct schedule *schedule, const struct schedule_step *step)
 {
     struct firing *f = mem_zalloc(sizeof(*f));
+    assert(d->state == DISPATCHER_OPEN);
+    assert(!*s->firings_end); /* it is the end of the list: none is cut off */
     f->dispatcher = d;
-    d->references++;
+    dispatcher_ref(d);
     snprintf(f->name, sizeof(f->name), "%s", schedule->name);
     f->op = (struct engine_op){.verb = ENGINE_FIRE, .done = fired, .user = f};
     f->op.fire.name = f->name;
@@ -160,8 +163,9 @@ void schedules_fire(struct shard *s)
 
 static void done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     bool sets = op->verb == ENGINE_SCHEDULE_SET;
+    assert(op == &r->op);
     if (!op->status && (sets || op->verb == ENGINE_SCHEDULE_DELETE))
         refusal_clear(r->dispatcher, sets ? op->schedule.set->name : op->schedule.name);
     if (op->status == STATUS_QUOTA_EXCEEDED)
@@ -177,13 +181,15 @@ static void done(struct engine_op *op)
 void schedules_request(struct dispatcher *d, struct request *r)
 {
     const bool sets = r->op.verb == ENGINE_SCHEDULE_SET;
+    assert(sets == (r->kind == REQUEST_SCHEDULE_SET)); /* the one that creates queues */
+    assert(d->state == DISPATCHER_OPEN);
     const struct priority_ref *priority = sets ? &r->op.schedule.set->draft.priority : NULL;
     int slot;
-    if (sets && manage_has_to_look(d, r, priority)) {
-        manage_look_first(d, r, schedules_request);
+    if (sets && level_may_be_new(d, r, priority)) {
+        view_refresh(d, r, schedules_request);
         return;
     }
-    if (sets && !manage_level(d, r, priority, "/priority", &slot))
+    if (sets && !level_take(d, r, priority, "/priority", &slot))
         return;
     r->op.queue = d->queue;
     r->op.done = done;

@@ -13,6 +13,9 @@
 
 void list_insert(struct request_list *l, struct request *r, struct request *before)
 {
+    assert(!r->next);
+    assert(!r->prev);
+    assert(l->first != r); /* it is in no list: in two it would be served twice */
     r->next = before;
     r->prev = before ? before->prev : l->last;
     *(r->prev ? &r->prev->next : &l->first) = r;
@@ -26,6 +29,8 @@ void list_append(struct request_list *l, struct request *r)
 
 void list_remove(struct request_list *l, struct request *r)
 {
+    assert(r->prev ? r->prev->next == r : l->first == r); /* it is in this list */
+    assert(r->next ? r->next->prev == r : l->last == r);
     *(r->prev ? &r->prev->next : &l->first) = r->next;
     *(r->next ? &r->next->prev : &l->last) = r->prev;
     r->next = r->prev = NULL;
@@ -35,6 +40,9 @@ void list_remove(struct request_list *l, struct request *r)
 
 void shard_finish(struct shard *s, struct request *r, enum status status)
 {
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work || !r->work->parked); /* else it would get a message after its answer */
     r->status = status;
     list_append(&s->finished, r);
 }
@@ -47,13 +55,39 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
     shard_finish(s, r, status);
 }
 
+/* What a work has allocated, by its kind; NULL: such a work has nothing. */
+static void *owned_by(const struct work *w)
+{
+    switch (w->kind) {
+    case WORK_CLAIM:
+        return w->claim.items;
+    case WORK_ESCALATION:
+        return w->escalation.items;
+    case WORK_EXPLANATION:
+        return w->explanation.counts;
+    case WORK_SHOW:
+        return w->show.left;
+    case WORK_STORE:
+        return w->store.portions;
+    default:
+        return NULL;
+    }
+}
+
 void work_free(struct shard *s, struct request *r)
 {
-    if (!r->work)
+    struct work *w = r->work;
+    if (!w)
         return;
-    shard_set_timer(s, r->work, INT64_MAX);
-    free(r->work->items);
-    free(r->work);
+    assert(w->tag == WORK_TAG);
+    assert(w->request == r);
+    assert(!w->parked);                                      /* else a line leads to freed memory */
+    assert(w->kind != WORK_SHOW || w->show.left_count == 0); /* their references were given back */
+    assert(w->kind != WORK_STORE || w->store.out == 0);      /* the engine has none of its ops */
+    shard_set_timer(s, w, INT64_MAX);
+    free(owned_by(w));
+    w->tag = 0;
+    free(w);
     r->work = NULL;
 }
 
@@ -66,19 +100,23 @@ void work_free(struct shard *s, struct request *r)
 static void start_over(struct shard *s, struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
+    assert(r->count == 0); /* nothing of it was done, so nothing is done twice */
+    assert(d);
+    assert(d->shard == s);
     if (d->state == DISPATCHER_OPEN && d->queue->gone)
-        manage_touched(d->queue);
-    if (r->kind == REQUEST_CLAIM && r->work && r->work->visit) {
+        dispatcher_touched(d->queue);
+    if (r->work && r->work->kind == WORK_CLAIM) {
         bool waits = r->work->timer.height > 0;
         int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
-        r->wait_ms = left_ms > 0 ? left_ms : 0;
-        r->op.visit = r->work->visit;
+        r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
+        r->op.visit = r->work->claim.visit;
     }
     work_free(s, r);
     r->dispatcher = NULL;
-    manage_unref(d);
+    dispatcher_unref(d);
     r->looked_up = false;
-    r->stay = 0;
+    if (r->kind == REQUEST_CONFIGURE)
+        r->configure.stay = 0;
     r->restarts++;
     shard_take_again(s, r);
 }
@@ -95,6 +133,11 @@ void shard_end(struct shard *s, struct request *r, enum status status)
 /* From here on the request is the port's. */
 static void deliver(struct shard *s, struct request *r)
 {
+    assert(r->tag == REQUEST_TAG); /* else it was answered before */
+    assert(!r->work);
+    assert(!r->dispatcher);
+    assert(s->counters.under_way > 0);
+    r->tag = 0;
     s->counters.under_way--;
     if (r->port->loop == s->loop)
         r->done(r);
@@ -108,27 +151,27 @@ static void answer(struct shard *s, struct request *r)
     work_free(s, r);
     r->dispatcher = NULL;
     if (d)
-        manage_unref(d);
-    bool hung_up = !r->local && atomic_fetch_or(&r->flags, REQUEST_ANSWERED) & REQUEST_HUNG_UP;
-    if (hung_up && !r->hangup_taken)
+        dispatcher_unref(d);
+    uint8_t before = r->local ? 0 : atomic_fetch_or(&r->flags, REQUEST_ANSWERED);
+    assert(!(before & REQUEST_ANSWERED));
+    if (before & REQUEST_HUNG_UP && !r->hangup_taken)
         r->answer_waits = true;
     else
         deliver(s, r);
 }
 
-struct work *work_new(struct shard *s, struct request *r)
+struct work *work_new(struct shard *s, struct request *r, enum work_kind kind)
 {
     uint64_t ticket = ++s->next_ticket;
     struct work *w = mem_alloc(sizeof(*w) + order_node_extra(ticket));
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work); /* else its op or its place in line would be lost */
+    assert(kind < WORK_KIND_COUNT);
+    w->tag = WORK_TAG;
+    w->kind = kind;
     w->request = r;
-    w->ticket = ticket;
     w->parked = false;
-    w->waited = false;
-    w->brief = false;
-    w->tries = 0;
-    w->visit = NULL;
-    w->items = NULL;
-    w->item_count = 0;
     w->timer.tie = ticket;
     w->timer.height = 0;
     r->work = w;
@@ -137,6 +180,7 @@ struct work *work_new(struct shard *s, struct request *r)
 
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms)
 {
+    assert(w->tag == WORK_TAG);
     if (w->timer.height > 0)
         order_remove(&s->timers, &w->timer);
     w->timer.key = mono_ms;
@@ -155,25 +199,33 @@ void shard_submit(struct shard *s, struct engine_op *op)
 void shard_touched(struct shard *s, struct engine_queue *q)
 {
     if (q->user)
-        manage_touched(q);
-    else if (!q->gone && !manage_find(s, q->name))
-        manage_adopt(s, q); /* another process made it */
+        dispatcher_touched(q);
+    else if (!q->gone && !dispatcher_find(s, q->name))
+        dispatcher_adopt(s, q); /* another process made it */
+}
+
+static struct shard *shard_of_sweep(const struct engine_op *op)
+{
+    struct shard *s = op->user;
+    assert(op == &s->sweep);
+    assert(s->sweeping);
+    return s;
 }
 
 static void sweep_touched(struct engine_op *op, struct engine_queue *q)
 {
-    shard_touched(op->user, q);
+    shard_touched(shard_of_sweep(op), q);
 }
 
 static void sweep_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
                       struct instant now)
 {
-    schedules_due(op->user, q, schedule, now);
+    schedules_due(shard_of_sweep(op), q, schedule, now);
 }
 
 static void sweep_done(struct engine_op *op)
 {
-    struct shard *s = op->user;
+    struct shard *s = shard_of_sweep(op);
     s->sweeping = false;
     s->sweep_again = op->sweep.more && !op->status;
     s->engine_away = op->status == STATUS_ENGINE_UNAVAILABLE;
@@ -215,10 +267,12 @@ static bool outranked(const struct request *r, const struct engine_op *op)
 
 static void op_done(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     struct shard *s = r->shard;
+    assert(op == &r->op);
+    assert(r->dispatcher);
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
-        r->urgent_waiting = outranked(r, op);
+        r->settle.urgent_waiting = outranked(r, op);
     if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
     shard_end(s, r, op->status);
@@ -226,6 +280,9 @@ static void op_done(struct engine_op *op)
 
 void shard_pass_on(struct dispatcher *d, struct request *r)
 {
+    assert(r->dispatcher == d);
+    assert(d->state == DISPATCHER_OPEN);
+    assert(d->queue);
     r->op.queue = d->queue;
     r->op.done = op_done;
     r->op.user = r;
@@ -262,11 +319,11 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_ESCALATE] = escalate_some,
     [REQUEST_ESCALATE_ALL] = escalate_all,
     [REQUEST_POSITION] = explain_position,
-    [REQUEST_PURGE] = manage_portions,
-    [REQUEST_REDRIVE] = manage_portions,
-    [REQUEST_DEAD_DROP] = manage_portions,
-    [REQUEST_CONFIGURE] = manage_configure,
-    [REQUEST_DELETE] = manage_delete,
+    [REQUEST_PURGE] = portions_begin,
+    [REQUEST_REDRIVE] = portions_begin,
+    [REQUEST_DEAD_DROP] = portions_begin,
+    [REQUEST_CONFIGURE] = configuration_change,
+    [REQUEST_DELETE] = deletion_begin,
     [REQUEST_QUEUE] = show_queue,
     [REQUEST_STATS] = explain_stats,
     [REQUEST_SCHEDULE_SET] = schedules_request,
@@ -280,7 +337,7 @@ static uint64_t inbox_limit(struct shard *s, const struct request *r)
     uint64_t limit = s->broker->options.inbox_max;
     if (r->kind != REQUEST_PUT)
         return limit + limit / 2;
-    const struct dispatcher *d = manage_find(s, r->queue);
+    const struct dispatcher *d = dispatcher_find(s, r->queue);
     bool urgent = d && d->queue && r->op.put.count > 0 &&
                   levels_resolve(&d->queue->config, &r->op.put.items[0].draft.priority) == 0;
     return urgent ? limit + limit / 4 : limit;
@@ -291,6 +348,7 @@ static bool refused_early(struct shard *s, struct request *r)
     bool reads = r->kind == REQUEST_QUEUE || r->kind == REQUEST_QUEUES || r->kind == REQUEST_STATS;
     if (r->inner && r->kind == REQUEST_SETTLE) /* what was taken for somebody who is gone */
         return false;
+    assert(s->counters.under_way >= s->counters.waiting + s->led); /* else all would be refused */
     uint64_t busy = s->counters.under_way - s->counters.waiting - s->led;
     if (s->draining && !reads) {
         shard_refuse(s, r, STATUS_DRAINING, "",
@@ -324,8 +382,10 @@ bool shard_is_late(const struct shard *s)
 static void take(struct shard *s, struct request *r)
 {
     shard_look_at_clock(s);
+    assert(r->tag == REQUEST_TAG);
+    assert(r->shard == s);
+    assert(!r->work);
     r->dispatcher = NULL;
-    r->work = NULL;
     s->counters.requests[r->kind]++;
     s->counters.under_way++;
     if (refused_early(s, r))
@@ -338,13 +398,15 @@ static void take(struct shard *s, struct request *r)
         many_claim(s, r);
         return;
     }
-    struct dispatcher *d = manage_find(s, r->queue);
+    struct dispatcher *d = dispatcher_find(s, r->queue);
     if (!d) {
-        manage_missing(s, r);
+        creation_begin(s, r);
         return;
     }
+    assert(d->state != DISPATCHER_GONE); /* those are not in the map */
+    assert(handlers[r->kind]);
     r->dispatcher = d;
-    d->references++;
+    dispatcher_ref(d);
     if (d->state == DISPATCHER_OPENING)
         list_append(&d->parked, r);
     else
@@ -371,6 +433,8 @@ static void take_later(struct shard *s)
 
 void shard_take_again(struct shard *s, struct request *r)
 {
+    assert(s->counters.under_way > 0);
+    assert(s->counters.requests[r->kind] > 0);
     s->counters.under_way--;
     s->counters.requests[r->kind]--;
     shard_take(s, r);
@@ -378,22 +442,23 @@ void shard_take_again(struct shard *s, struct request *r)
 
 /* Time */
 
+typedef void work_timer(struct request *r);
+
+static work_timer *const work_timers[WORK_KIND_COUNT] = {
+    [WORK_CLAIM] = dispatch_timeout,  [WORK_ABSENT] = absent_timeout,
+    [WORK_PORTIONS] = portions_go_on, [WORK_SHOW] = show_go_on,
+    [WORK_STORE] = store_go_on,
+};
+
 static void run_timers(struct shard *s)
 {
     struct order_node *n;
     while ((n = order_first(&s->timers)) && n->key <= s->now.mono_ms) {
         struct work *w = container_of(n, struct work, timer);
+        assert(w->tag == WORK_TAG);
+        assert(work_timers[w->kind]);
         shard_set_timer(s, w, INT64_MAX);
-        if (w->request->kind == REQUEST_QUEUES)
-            show_go_on(w->request);
-        else if (w->request->kind == REQUEST_PUT || w->request->kind == REQUEST_IMPORT)
-            store_go_on(w->request);
-        else if (w->request->kind != REQUEST_CLAIM)
-            manage_portion_timer(w->request);
-        else if (w->request->dispatcher)
-            dispatch_timeout(w->request);
-        else
-            absent_timeout(w->request);
+        work_timers[w->kind](w->request);
     }
 }
 
@@ -419,6 +484,7 @@ static void stay_awake(struct shard *s, bool awake)
 static void on_timer(uv_timer_t *t)
 {
     struct shard *s = t->data;
+    assert(t == &s->timer);
     s->timer_at_ms = INT64_MAX;
     stay_awake(s, true);
 }
@@ -466,11 +532,13 @@ static void serve_dirty(struct shard *s)
 {
     struct dispatcher *d;
     while ((d = s->dirty) && !shard_is_late(s)) {
+        assert(d->dirty);
+        assert(d->shard == s);
         s->dirty = d->next_dirty;
         d->dirty = false;
         if (d->state == DISPATCHER_OPEN)
             dispatch_serve(d);
-        manage_unref(d);
+        dispatcher_unref(d);
     }
 }
 
@@ -493,6 +561,11 @@ static void check_drained(struct shard *s)
     if (!s->draining || !s->drained || s->counters.under_way > 0 || s->engine->in_flight > 0 ||
         s->engine->reading > 0 || work_waits(s))
         return;
+    /* Nothing is under way, so nobody waits and nothing is timed. */
+    assert(s->counters.waiting == 0);
+    assert(s->led == 0);
+    assert(s->absent.count == 0);
+    assert(s->timers.count == 0);
     void (*drained)(void *ctx) = s->drained;
     s->drained = NULL;
     drained(s->drained_ctx);
@@ -528,12 +601,15 @@ static void turn(struct shard *s)
 
 static void on_check(uv_check_t *check)
 {
-    turn(check->data);
+    struct shard *s = check->data;
+    assert(check == &s->check);
+    turn(s);
 }
 
 static void on_mail(uv_async_t *async)
 {
     struct shard *s = async->data;
+    assert(async == &s->inbox.async);
     s->now = clock_now();
     struct inbox_node *n = inbox_take(&s->inbox);
     while (n) {
@@ -549,10 +625,13 @@ static void on_mail(uv_async_t *async)
 static void on_hangups(uv_async_t *async)
 {
     struct shard *s = async->data;
+    assert(async == &s->hangups.async);
     struct inbox_node *n = inbox_take(&s->hangups);
     while (n) {
         struct request *r = container_of(n, struct request, hangup_mail);
         n = n->next;
+        assert(r->tag == REQUEST_TAG); /* its answer has waited for this */
+        assert(!r->hangup_taken);
         r->hangup_taken = true;
         if (r->answer_waits)
             deliver(s, r);
@@ -587,7 +666,7 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
     uv_mutex_init(&s->published_mutex);
     size_t at = 0;
     for (struct engine_queue *q; (q = engine_queue_each(engine, &at));)
-        manage_adopt(s, q);
+        dispatcher_adopt(s, q);
     arm_timer(s);
     publish(s);
 }
@@ -596,11 +675,9 @@ void shard_hangup(struct request *r)
 {
     if (r->kind == REQUEST_CLAIM_MANY)
         many_hangup(r);
-    if (r->kind != REQUEST_CLAIM || !r->work)
-        return;
-    if (r->dispatcher)
+    else if (r->work && r->work->kind == WORK_CLAIM)
         dispatch_hangup(r);
-    else
+    else if (r->work && r->work->kind == WORK_ABSENT)
         absent_hangup(r);
 }
 
@@ -620,6 +697,7 @@ void shard_free(struct shard *s)
 {
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
+        assert(d->state != DISPATCHER_GONE);
         schedules_forget(d);
         free(d);
     }

@@ -1,19 +1,26 @@
 /* Private to the broker: a shard and the dispatchers of its queues. Everything
  * here runs on the shard's own loop.
  *
- *   shard.c     the loop: requests in, ops to the engine, answers out; timers; drain
- *   dispatch.c  who gets which message: policy, waiting consumers
- *   absent.c    consumers that wait for a queue that is not there yet
- *   many.c      consumers that take from several queues at once
- *   manage.c    queues come, change and go; work that is done in portions
- *   escalate.c  messages get another level, one or many
- *   store.c     messages come in: large batches in portions
- *   import.c    messages from elsewhere: their levels have to be there
- *   show.c      queues are shown, one or all of them
- *   explain.c   why a message waits; what is there of what age
- *   schedules.c messages of due times; what clients ask about schedules
- *   backup.c    a copy of the store, on a thread of its own
- *   alerts.c    thresholds that were crossed; webhook.c tells the world */
+ *   shard.c          the loop: requests in, ops to the engine, answers out; timers; drain
+ *   dispatcher.c     a queue as its shard has it: found, opened, referred to, unlisted
+ *   creation.c       queues that are not known yet: made, or found where another process made them
+ *   configuration.c  a queue gets another configuration, and the dispatcher follows
+ *   deletion.c       a queue goes
+ *   view.c           what other processes did to a queue, before something is decided by it
+ *   level.c          the level that a request names, or its refusal
+ *   dispatch.c       who gets which message: policy, waiting consumers
+ *   absent.c         consumers that wait for a queue that is not there yet
+ *   many.c           consumers that take from several queues at once
+ *   portions.c       purge, redrive and drop: work that is done in portions
+ *   escalate.c       messages get another level, one or many
+ *   store.c          messages come in: large batches in portions
+ *   import.c         messages from elsewhere: their levels have to be there
+ *   show.c           queues are shown, one or all of them
+ *   explain.c        why a message waits; what is there of what age
+ *   claim_rate.c     how many messages were claimed of late
+ *   schedules.c      messages of due times; what clients ask about schedules
+ *   backup.c         a copy of the store, on a thread of its own
+ *   alerts.c         thresholds that were crossed; webhook.c tells the world */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
 
@@ -21,61 +28,120 @@
 #include "base/map.h"
 #include "broker/alerts.h"
 #include "broker/broker.h"
+#include "broker/claim_rate.h"
+
+#include <assert.h>
 
 struct shard;
 
 #define SWEEP_MAX  500         /* messages that time passes for in one sweep */
 #define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
-/* What a request needs while it is under way, allocated for the kinds that need it. */
+/* The request that an op was submitted for, by op->user. */
+#define REQUEST_TAG 0x72657175 /* from broker_submit() until its answer is on its way */
+
+static inline struct request *request_of_op(const struct engine_op *op)
+{
+    struct request *r = op->user;
+    assert(r);
+    assert(r->tag == REQUEST_TAG);
+    return r;
+}
+
+/* What a request needs while it is under way, besides what is in it: one work at a time, and none
+ * for most. A request may need several of them one after the other: a claim looks up its queue,
+ * asks for a fresh view of it, and stands in line. */
+enum work_kind {
+    WORK_CREATION,      /* creation.c: the queue is being made */
+    WORK_LOOK_UP,       /* … or looked for; of the first of those who are parked */
+    WORK_CONFIGURATION, /* configuration.c */
+    WORK_VIEW,          /* view.c; it stays as a sign that the request has looked */
+    WORK_CLAIM,         /* dispatch.c */
+    WORK_ABSENT,        /* absent.c */
+    WORK_PORTIONS,      /* portions.c */
+    WORK_ESCALATION,    /* escalate.c: ESCALATE_ALL */
+    WORK_EXPLANATION,   /* explain.c: POSITION, STATS */
+    WORK_SHOW,          /* show.c: QUEUES */
+    WORK_STORE,         /* store.c: PUT and IMPORT in portions */
+    WORK_KIND_COUNT
+};
+
+#define WORK_TAG 0x776f726b
+
 struct work {
+    uint32_t tag;
+    enum work_kind kind;
     struct request *request;
-    uint64_t ticket;  /* its place in line */
-    int max_rank;     /* CLAIM */
-    int64_t until_ms; /* CLAIM of a queue that is not there: mono, when the wait ends */
-    bool parked;
-    bool waited;         /* it was not served at once */
-    bool brief;          /* CLAIM: it waits for a disk only, not for a message */
-    uint8_t tries;       /* CLAIM: how often nothing was found though there was something */
-    engine_visit *visit; /* CLAIM: the caller's */
-    struct plan plan;
-    struct queue_config config;                              /* CONFIGURE, and creation by a PUT */
-    void (*looked)(struct dispatcher *d, struct request *r); /* what to do with a fresh view */
-    uint64_t limit;                                          /* portions: how many in all */
-    double credit;                                           /* … and how many may be done now */
-    int64_t credited_ms;
+    bool parked;          /* CLAIM, ABSENT: it stands in a line */
+    struct engine_op own; /* what the broker asks for itself, beside request.op; one at a time */
     union {
-        struct settle_item *items;         /* CLAIM: what was leased, to give it back */
-        struct escalate_item *escalations; /* ESCALATE_ALL: those of a page that match */
-        struct count_item *counts;         /* POSITION, STATS */
-        struct dispatcher **shown;         /* QUEUES: those still to show, each referred to */
-        struct engine_op *portions;        /* PUT, IMPORT */
+        struct { /* CREATION, CONFIGURATION */
+            struct queue_config config;
+        } configuration;
+        struct {
+            void (*then)(struct dispatcher *d, struct request *r); /* what to do with it */
+        } view;
+        struct {
+            uint64_t ticket; /* its place in line */
+            int max_rank;
+            bool waited;               /* it was not served at once */
+            bool brief;                /* it waits for a disk only, not for a message */
+            uint8_t tries;             /* how often nothing was found though there was something */
+            engine_visit *visit;       /* the caller's */
+            struct settle_item *items; /* owned: what was leased, to give it back */
+            uint32_t item_count;
+            uint32_t shown_count; /* of the items, those that are in the answer */
+            struct plan plan;
+        } claim;
+        struct {
+            int64_t until_ms; /* mono: when the wait ends */
+        } absent;
+        struct {
+            uint64_t limit; /* how many in all */
+            double credit;  /* how many may be done now */
+            int64_t credited_ms;
+        } portions;
+        struct {
+            struct escalate_item *items; /* owned: those of a page that match */
+            uint32_t item_count;
+            int slot;                       /* of the filter; -1: any */
+            uint8_t slots[LEVEL_COUNT_MAX]; /* the levels to look at */
+            uint32_t slot_count;
+            uint64_t before_seq;       /* what came later is not part of it */
+            struct list_cursor cursor; /* where the next page begins */
+            bool more;                 /* and whether there is one */
+            struct instant asked;      /* when; older_than counts from here */
+        } escalation;
+        struct {
+            struct count_item *counts;                /* owned */
+            struct instant asked;                     /* POSITION, as the rest: when */
+            uint64_t seq;                             /* of the message */
+            struct heads_item heads[LEVEL_COUNT_MAX]; /* by rank */
+        } explanation;
+        struct {
+            struct dispatcher **left; /* owned: those still to show, each referred to */
+            uint32_t left_count;
+        } show;
+        struct {
+            struct engine_op *portions; /* owned */
+            uint32_t portion_count;     /* of these, those that were submitted */
+            uint32_t portions_max;      /* how many there are room for */
+            uint32_t out;               /* under way */
+            uint32_t next_item;         /* the first that is in no portion yet */
+            enum status refused;        /* why a portion was */
+        } store;
     };
-    uint32_t item_count;
-    uint32_t next_item;             /* PUT, IMPORT: the first that is in no portion yet */
-    uint32_t portions_out;          /* … under way */
-    enum status refused;            /* … why a portion was */
-    uint32_t shown_count;           /* CLAIM: of the items, those that are in the answer */
-    int slot;                       /* ESCALATE_ALL: of the filter; -1: any */
-    uint8_t slots[LEVEL_COUNT_MAX]; /* … the levels to look at */
-    uint32_t slot_count;
-    uint64_t before_seq;       /* … what came later is not part of it */
-    struct list_cursor cursor; /* … where the next page begins */
-    bool more;                 /* … and whether there is one */
-    struct instant asked;      /* … when; older_than counts from here. POSITION: the same */
-    uint64_t seq;              /* POSITION: of the message */
-    struct heads_item heads[LEVEL_COUNT_MAX]; /* … by rank */
-    struct engine_op own;    /* what the broker asks for itself, beside request.op; one at a time */
     struct order_node timer; /* in shard->timers; key: mono_ms; last */
 };
 
-/* Claims of the last seconds. */
-#define RATE_SECONDS 30
-struct claim_rate {
-    int64_t first_s; /* when counting began, monotonic */
-    int64_t last_s;
-    uint32_t counts[RATE_SECONDS]; /* by second modulo RATE_SECONDS */
-};
+/* The work of this kind that the request has. */
+static inline struct work *work_of(const struct request *r, enum work_kind kind)
+{
+    assert(r->work);
+    assert(r->work->tag == WORK_TAG);
+    assert(r->work->kind == kind);
+    return r->work;
+}
 
 enum dispatcher_state { DISPATCHER_OPENING, DISPATCHER_OPEN, DISPATCHER_GONE };
 
@@ -101,7 +167,8 @@ struct dispatcher {
     uint32_t claims; /* that the engine has not answered yet */
     uint32_t fit;    /* how many messages a claim asks for at most, by the size of the last ones;
                         only where the engine leases them before it shows them */
-    uint32_t references; /* requests under way */
+    uint32_t
+        references; /* the map, requests under way, the dirty list, due times, a list of queues */
     bool dirty;
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
@@ -197,7 +264,7 @@ void shard_refuse(struct shard *s, struct request *r, enum status status, const 
                   const char *detail);
 void shard_pass_on(struct dispatcher *d, struct request *r); /* r->op, as it is, to the engine */
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
-struct work *work_new(struct shard *s, struct request *r);
+struct work *work_new(struct shard *s, struct request *r, enum work_kind kind); /* it has none */
 void work_free(struct shard *s, struct request *r); /* its timer too; fine when there is none */
 int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
 void list_insert(struct request_list *l, struct request *r, struct request *before);
@@ -236,8 +303,6 @@ void show_go_on(struct request *r); /* with the next portion */
 void explain_position(struct dispatcher *d, struct request *r);
 void explain_stats(struct dispatcher *d, struct request *r);
 void explain_show(struct dispatcher *d, struct request *r, struct queue_facts facts);
-void rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms);
-double rate_per_second(const struct claim_rate *rate, int64_t mono_ms);
 
 /* schedules.c */
 void schedules_due(struct shard *s, struct engine_queue *q, const struct schedule *schedule,
@@ -257,31 +322,68 @@ void store_go_on(struct request *r);
 /* import.c */
 void import_check(struct dispatcher *d, struct request *r);
 
-/* manage.c */
-struct dispatcher *manage_find(struct shard *s, const char *name);
-void manage_adopt(struct shard *s, struct engine_queue *q); /* at start */
-void manage_missing(struct shard *s, struct request *r);    /* a request for a queue not known */
+/* dispatcher.c */
+struct dispatcher *dispatcher_find(struct shard *s, const char *name); /* NULL: not known */
+/* Opening, in the map, with all who waited for a queue of this name parked in it. */
+struct dispatcher *dispatcher_new(struct shard *s, const char *name);
+void dispatcher_open(struct dispatcher *d,
+                     struct engine_queue *q); /* it is opening: it has q now */
+/* Those who are parked go on, or end with the status. */
+void dispatcher_unpark(struct dispatcher *d, enum status status);
+void dispatcher_unlist(struct dispatcher *d); /* out of the map: the name is free for a new queue */
+void dispatcher_unref(struct dispatcher *d);
+void dispatcher_adopt(struct shard *s, struct engine_queue *q); /* at start, or made by others */
+void dispatcher_touched(struct engine_queue *q); /* time passed, or others changed it */
+
+/* The dispatcher of a queue that has one. */
+static inline struct dispatcher *dispatcher_of(const struct engine_queue *q)
+{
+    struct dispatcher *d = q->user;
+    assert(d);
+    assert(d->queue == q);
+    return d;
+}
+
+static inline void dispatcher_ref(struct dispatcher *d)
+{
+    assert(d->references > 0);
+    d->references++;
+}
+
+/* creation.c */
+void creation_begin(struct shard *s, struct request *r); /* a request for a queue not known */
 /* Asks the engine whether another process has made it; for r, or for those who wait for it. */
-void manage_look_up(struct shard *s, const char *name, struct request *r);
-void manage_touched(struct engine_queue *q); /* time passed, or others changed it */
+void creation_look_up(struct shard *s, const char *name, struct request *r);
+
+/* configuration.c */
 /* The queue may have another configuration than the policy was made by: whoever uses the policy
  * asks first. Each configuration fills the buckets once, however often it is heard of. */
-void manage_follow(struct dispatcher *d);
-void manage_configure(struct dispatcher *d, struct request *r);
-void manage_delete(struct dispatcher *d, struct request *r);
+void configuration_follow(struct dispatcher *d);
+/* The request edits the configuration; that it is paused or not any more is noted with the time. */
+enum status configuration_edit(struct shard *s, struct request *r, struct queue_config *config,
+                               bool is_new);
+void configuration_change(struct dispatcher *d, struct request *r);
+
+/* deletion.c */
+void deletion_begin(struct dispatcher *d, struct request *r);
+
+/* view.c */
 /* Calls `then` with what other processes have done to the queue up to now. */
-void manage_look_first(struct dispatcher *d, struct request *r,
-                       void (*then)(struct dispatcher *d, struct request *r));
-void manage_portions(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
-void manage_portion_timer(struct request *r);
+void view_refresh(struct dispatcher *d, struct request *r,
+                  void (*then)(struct dispatcher *d, struct request *r));
+
+/* portions.c */
+void portions_begin(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE, DEAD_DROP */
+void portions_go_on(struct request *r);                       /* its timer */
+
+/* level.c */
 /* By what we know there is no such level, and others may have changed that: r has not looked yet.
  */
-bool manage_has_to_look(const struct dispatcher *d, const struct request *r,
-                        const struct priority_ref *priority);
-void manage_refuse_level(struct shard *s, struct request *r, const char *field);
-bool manage_level(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
-                  const char *field, int *slot); /* false: refused; *slot -1 for none named */
-void manage_unref(struct dispatcher *d);         /* one reference less */
+bool level_may_be_new(const struct dispatcher *d, const struct request *r,
+                      const struct priority_ref *priority);
+void level_refuse(struct shard *s, struct request *r, const char *field);
+bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
+                const char *field, int *slot); /* false: refused; *slot -1 for none named */
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

@@ -15,7 +15,7 @@ static void show_one(struct dispatcher *d, struct request *r)
 
 void show_queue(struct dispatcher *d, struct request *r)
 {
-    manage_look_first(d, r, show_one);
+    view_refresh(d, r, show_one);
 }
 
 /* Every shard shows its queues, in portions, then hands the request to the next. Those that come
@@ -25,11 +25,14 @@ void show_queue(struct dispatcher *d, struct request *r)
 
 static void pass_along(struct shard *s, struct request *r)
 {
+    assert(r->kind == REQUEST_QUEUES);
+    assert(!r->dispatcher);
     if (s->index + 1 == s->broker->shard_count) {
         shard_finish(s, r, STATUS_OK);
         return;
     }
     work_free(s, r);
+    assert(s->counters.under_way > 0);
     s->counters.under_way--;
     r->shard = &s->broker->shards[s->index + 1];
     inbox_put(&r->shard->inbox, &r->mail);
@@ -38,14 +41,14 @@ static void pass_along(struct shard *s, struct request *r)
 void show_go_on(struct request *r)
 {
     struct shard *s = r->shard;
-    struct work *w = r->work;
-    for (uint32_t i = 0; i < SHOW_PORTION && w->item_count > 0; i++) {
-        struct dispatcher *d = w->shown[--w->item_count];
+    struct work *w = work_of(r, WORK_SHOW);
+    for (uint32_t i = 0; i < SHOW_PORTION && w->show.left_count > 0; i++) {
+        struct dispatcher *d = w->show.left[--w->show.left_count];
         if (d->state == DISPATCHER_OPEN)
             show(d, r);
-        manage_unref(d);
+        dispatcher_unref(d);
     }
-    if (w->item_count > 0)
+    if (w->show.left_count > 0)
         shard_set_timer(s, w, s->now.mono_ms + 1);
     else
         pass_along(s, r);
@@ -53,31 +56,34 @@ void show_go_on(struct request *r)
 
 static void show_known(struct shard *s, struct request *r)
 {
-    struct work *w = work_new(s, r);
-    w->shown = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
+    struct work *w = work_new(s, r, WORK_SHOW);
+    w->show.left_count = 0;
+    w->show.left = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
     size_t at = 0;
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
-        d->references++;
-        w->shown[w->item_count++] = d;
+        assert(w->show.left_count < s->dispatchers.count);
+        dispatcher_ref(d);
+        w->show.left[w->show.left_count++] = d;
     }
     show_go_on(r);
 }
 
 static void look_touched(struct engine_op *op, struct engine_queue *q)
 {
-    shard_touched(((struct request *)op->user)->shard, q);
+    shard_touched(request_of_op(op)->shard, q);
 }
 
 static void look_due(struct engine_op *op, struct engine_queue *q, const struct schedule *schedule,
                      struct instant now)
 {
-    schedules_due(((struct request *)op->user)->shard, q, schedule, now);
+    schedules_due(request_of_op(op)->shard, q, schedule, now);
 }
 
 static void looked(struct engine_op *op)
 {
-    struct request *r = op->user;
+    struct request *r = request_of_op(op);
     enum status status = op->status;
+    assert(op == &work_of(r, WORK_SHOW)->own);
     if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
         shard_submit(r->shard, op);
         return;
@@ -92,11 +98,13 @@ static void looked(struct engine_op *op)
 /* What other processes made, filled and deleted counts too. */
 void show_queues(struct shard *s, struct request *r)
 {
-    if (!r->fresh || !engine_has(s->engine, ENGINE_SHARED)) {
+    if (!r->show.fresh || !engine_has(s->engine, ENGINE_SHARED)) {
         show_known(s, r);
         return;
     }
-    struct work *w = work_new(s, r);
+    struct work *w = work_new(s, r, WORK_SHOW);
+    w->show.left = NULL;
+    w->show.left_count = 0;
     w->own = (struct engine_op){.verb = ENGINE_SWEEP, .done = looked, .user = r};
     w->own.sweep.max = SWEEP_MAX;
     w->own.sweep.look = true;

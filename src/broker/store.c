@@ -56,42 +56,49 @@ static void refuse_items(const struct request *r, const struct engine_op *op, en
  * have stored anything: that is told of the whole. */
 static void finish(struct request *r)
 {
-    struct work *w = r->work;
-    bool told = !w->refused || (r->count > 0 && w->refused != STATUS_ENGINE_UNAVAILABLE);
+    struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.out == 0); /* what is under way may yet be stored, or refused */
+    assert(w->store.next_item == count_of(r));
+    bool told =
+        !w->store.refused || (r->count > 0 && w->store.refused != STATUS_ENGINE_UNAVAILABLE);
     struct engine_op all = portion_op(r, 0, count_of(r));
     if (!told)
         refuse_items(r, &all, STATUS_OK); /* it may begin anew */
-    shard_end(r->shard, r, told ? STATUS_OK : w->refused);
+    shard_end(r->shard, r, told ? STATUS_OK : w->store.refused);
 }
 
 static void portion_done(struct engine_op *op)
 {
-    struct request *r = op->user;
-    struct work *w = r->work;
-    w->portions_out--;
+    struct request *r = request_of_op(op);
+    struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.out > 0);
+    w->store.out--;
     if (!op->status)
         r->count++;
-    else if (w->refused != STATUS_ENGINE_UNAVAILABLE)
-        w->refused = op->status;
+    else if (w->store.refused != STATUS_ENGINE_UNAVAILABLE)
+        w->store.refused = op->status;
     if (op->status)
         refuse_items(r, op, op->status);
     dispatch_mark_late(r->dispatcher);
-    if (w->portions_out == 0 && w->next_item == count_of(r))
+    if (w->store.out == 0 && w->store.next_item == count_of(r))
         finish(r);
 }
 
 static void submit_portion(struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_STORE);
     struct shard *s = r->shard;
     size_t bytes;
-    uint32_t from = w->next_item;
-    w->next_item = portion_end(r, from, &bytes);
-    struct engine_op *op = &w->portions[w->item_count++];
-    *op = portion_op(r, from, w->next_item);
+    uint32_t from = w->store.next_item;
+    assert(from < count_of(r));
+    assert(w->store.portion_count < w->store.portions_max);
+    w->store.next_item = portion_end(r, from, &bytes);
+    struct engine_op *op = &w->store.portions[w->store.portion_count++];
+    *op = portion_op(r, from, w->store.next_item);
     op->done = portion_done;
     op->user = r;
-    w->portions_out++;
+    w->store.out++;
+    assert(w->store.out <= w->store.portion_count);
     s->shown += bytes;
     shard_submit(s, op);
 }
@@ -99,27 +106,28 @@ static void submit_portion(struct request *r)
 /* Its queue was deleted, or the engine is away. */
 static void give_up_rest(struct request *r, enum status status)
 {
-    struct work *w = r->work;
-    struct engine_op rest = portion_op(r, w->next_item, count_of(r));
+    struct work *w = work_of(r, WORK_STORE);
+    assert(w->store.next_item < count_of(r)); /* else they were told already */
+    struct engine_op rest = portion_op(r, w->store.next_item, count_of(r));
     refuse_items(r, &rest, status);
-    w->refused = status;
-    w->next_item = count_of(r);
-    if (w->portions_out == 0)
+    w->store.refused = status;
+    w->store.next_item = count_of(r);
+    if (w->store.out == 0)
         finish(r);
 }
 
 void store_go_on(struct request *r)
 {
-    struct work *w = r->work;
+    struct work *w = work_of(r, WORK_STORE);
     struct dispatcher *d = r->dispatcher;
     uint32_t count = count_of(r);
-    if (d->state != DISPATCHER_OPEN || w->refused == STATUS_ENGINE_UNAVAILABLE) {
-        give_up_rest(r, w->refused ? w->refused : STATUS_QUEUE_NOT_FOUND);
+    if (d->state != DISPATCHER_OPEN || w->store.refused == STATUS_ENGINE_UNAVAILABLE) {
+        give_up_rest(r, w->store.refused ? w->store.refused : STATUS_QUEUE_NOT_FOUND);
         return;
     }
-    for (int n = 0; n < PORTIONS_MAX && w->next_item < count && !shard_is_late(r->shard); n++)
+    for (int n = 0; n < PORTIONS_MAX && w->store.next_item < count && !shard_is_late(r->shard); n++)
         submit_portion(r);
-    if (w->next_item < count)
+    if (w->store.next_item < count)
         shard_set_timer(r->shard, w, r->shard->now.mono_ms + 1);
     dispatch_mark(d);
 }
@@ -135,16 +143,19 @@ static uint32_t portion_count(const struct request *r)
 
 void store_items(struct dispatcher *d, struct request *r)
 {
+    assert(r->kind == REQUEST_PUT || r->kind == REQUEST_IMPORT);
+    assert(count_of(r) > 0);
     uint32_t portions = portion_count(r);
     if (portions <= 1) {
         shard_pass_on(d, r);
         return;
     }
     work_free(d->shard, r); /* of a look */
-    struct work *w = work_new(d->shard, r);
-    w->portions = mem_alloc(portions * sizeof(*w->portions));
-    w->next_item = w->portions_out = 0;
-    w->refused = STATUS_OK;
+    struct work *w = work_new(d->shard, r, WORK_STORE);
+    w->store.portions = mem_alloc(portions * sizeof(*w->store.portions));
+    w->store.portions_max = portions;
+    w->store.portion_count = w->store.out = w->store.next_item = 0;
+    w->store.refused = STATUS_OK;
     r->count = 0;
     store_go_on(r);
 }

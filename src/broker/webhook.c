@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <ctype.h>
 #include <curl/curl.h>
 #include <stdatomic.h>
@@ -169,6 +170,7 @@ static struct webhook *webhook_new(struct webhooks *w, const char *queue, const 
 
 static void webhook_free(struct webhook *h)
 {
+    assert(!h->easy); /* else curl reads its body */
     free(h->url);
     buf_fini(&h->body);
     free(h);
@@ -235,6 +237,8 @@ static struct line *line_get(struct webhooks *w, const char *queue)
 
 static void put_in(struct webhooks *w, struct webhook *h)
 {
+    assert(!h->line);
+    assert(w->waiting_count < WEBHOOK_WAITING_MAX);
     h->receiver = receiver_get(w, receiver_name(h->url));
     h->rank = h->receiver->waiting++;
     h->line = line_get(w, h->queue);
@@ -249,6 +253,9 @@ static void take_out(struct webhooks *w, struct webhook *h)
     struct receiver *r = h->receiver;
     struct line *l = h->line;
     struct webhook *other;
+    assert(!h->easy);
+    assert(w->waiting_count > 0);
+    assert(r->waiting > 0);
     STAILQ_FOREACH(other, &w->waiting, next)
     other->rank -= other->receiver == r && other->rank > h->rank;
     STAILQ_REMOVE(&w->waiting, h, webhook, next);
@@ -299,6 +306,10 @@ static struct webhook *find_next(struct webhooks *w, uint64_t *due_ms)
 
 static void webhook_start(struct webhooks *w, struct webhook *h)
 {
+    assert(!h->easy); /* else it would be sent twice */
+    assert(STAILQ_FIRST(&h->line->hooks) == h);
+    assert(h->receiver->active < WEBHOOK_PARALLEL_MAX);
+    assert(w->active_count < WEBHOOK_ACTIVE_MAX);
     h->easy = curl_easy_init();
     if (!h->easy)
         abort();
@@ -351,6 +362,9 @@ static const char *outcome(const struct webhook *h, CURLcode result)
 
 static void easy_end(struct webhooks *w, struct webhook *h)
 {
+    assert(h->easy);
+    assert(h->receiver->active > 0);
+    assert(w->active_count > 0);
     curl_multi_remove_handle(w->multi, h->easy);
     curl_easy_cleanup(h->easy);
     h->easy = NULL;
@@ -380,6 +394,8 @@ static bool finish_all(struct webhooks *w)
     for (const CURLMsg *m; (m = curl_multi_info_read(w->multi, &left)); any = true) {
         char *h = NULL;
         curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &h);
+        assert(h);
+        assert(((struct webhook *)h)->easy == m->easy_handle);
         webhook_finish(w, (struct webhook *)h, m->data.result);
     }
     return any;
@@ -514,6 +530,8 @@ void webhooks_free(struct webhooks *w)
             easy_end(w, h);
         webhook_remove(w, h);
     }
+    assert(w->waiting_count == 0);
+    assert(w->active_count == 0);
     if (w->started)
         close_multi(w);
     map_fini(&w->receivers);

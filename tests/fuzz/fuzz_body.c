@@ -175,8 +175,8 @@ static void settle(struct request *r)
 
 static void claim(struct request *r)
 {
-    assert(r->max >= 1 && r->max <= CLAIM_MAX);
-    assert(r->wait_ms >= 0 && r->wait_ms <= WAIT_SECONDS_MAX * 1000);
+    assert(r->claim.max >= 1 && r->claim.max <= CLAIM_MAX);
+    assert(r->claim.wait_ms >= 0 && r->claim.wait_ms <= WAIT_SECONDS_MAX * 1000);
     assert(r->op.claim.lease_ms >= -1 && r->op.claim.lease_ms <= LEASE_SECONDS_MAX * 1000);
     r->op.visit(&r->op, &t.queue, t.sample, (struct instant){0});
 }
@@ -202,7 +202,7 @@ static void bulk(struct request *r)
     assert(r->op.bulk.id_count <= LIST_MAX);
     for (uint32_t i = 0; i < r->op.bulk.id_count; i++)
         assert(r->op.bulk.ids[i].slot < LEVEL_COUNT_MAX);
-    assert(r->per_second >= 0);
+    assert(r->portions.per_second >= 0);
     r->count = r->op.bulk.id_count;
 }
 
@@ -238,23 +238,17 @@ static void configure(struct request *r)
     struct queue_config config = t.queue.config;
     bool is_new = r->queue[0] == 'n';
     memcpy(t.queue.name, r->queue, sizeof(t.queue.name));
-    r->status = r->configure(r, &config, is_new);
+    r->status = r->configure.edit(r, &config, is_new);
     r->created = is_new;
     if (r->status != STATUS_OK)
         return;
     check_config(&config);
-    if (!r->show_queue)
-        return;
-    struct engine_queue changed = t.queue;
-    changed.config = config;
-    struct queue_facts facts = {.queue = &changed, .view = &changed.view, .oldest_ready_ms = -1};
-    r->show_queue(r, &facts);
 }
 
 static void facts(struct request *r)
 {
     struct queue_facts facts = {.queue = &t.queue, .view = &t.queue.view, .oldest_ready_ms = 1500};
-    r->show_queue(r, &facts);
+    r->show.each(r, &facts);
 }
 
 static void check_note(const struct escalate_note *note)
@@ -276,25 +270,25 @@ static void move(struct request *r)
 static void move_many(struct request *r)
 {
     assert(r->priority.kind != PRIORITY_DEFAULT);
-    assert(r->filter->older_than_ms >= -1);
+    assert(r->escalate.filter->older_than_ms >= -1);
     check_note(&r->op.escalate.note);
     bool leased = t.sample->state == MESSAGE_LEASED;
     t.sample->state = MESSAGE_READY;
-    r->matched = filter_matches(r->filter, t.sample, -1, 1000);
+    r->escalate.matched = filter_matches(r->escalate.filter, t.sample, -1, 1000);
     t.sample->state = leased ? MESSAGE_LEASED : MESSAGE_READY;
-    r->count = r->dry_run ? 0 : r->matched;
+    r->count = r->escalate.dry_run ? 0 : r->escalate.matched;
 }
 
 static void explain(struct request *r)
 {
-    *r->position = (struct position){.id = r->op.one.id,
-                                     .state = (enum message_state)(1 + r->op.one.id.seq % 5),
-                                     .level = t.queue.config.levels[2],
-                                     .effective = t.queue.config.levels[1],
-                                     .ready_ms = r->op.one.id.ready_ms,
-                                     .wait_for = (uint32_t)r->op.one.id.seq & 7,
-                                     .claims_per_second = 0.3,
-                                     .start_ms = r->op.one.id.ready_ms};
+    *r->position.answer = (struct position){.id = r->op.one.id,
+                                            .state = (enum message_state)(1 + r->op.one.id.seq % 5),
+                                            .level = t.queue.config.levels[2],
+                                            .effective = t.queue.config.levels[1],
+                                            .ready_ms = r->op.one.id.ready_ms,
+                                            .wait_for = (uint32_t)r->op.one.id.seq & 7,
+                                            .claims_per_second = 0.3,
+                                            .start_ms = r->op.one.id.ready_ms};
 }
 
 static void nothing(struct request *r)

@@ -36,7 +36,7 @@ static void configure(struct request *r, struct engine_queue *q)
         config = q->config;
     else
         assert_true(config_profile("levels", &config));
-    r->status = r->configure ? r->configure(r, &config, !q) : STATUS_OK;
+    r->status = r->kind == REQUEST_CONFIGURE ? r->configure.edit(r, &config, !q) : STATUS_OK;
     if (r->status != STATUS_OK)
         return;
     r->created = !q;
@@ -58,7 +58,7 @@ static void claim(struct request *r, struct engine_queue *q)
         r->status = STATUS_UNKNOWN_PRIORITY;
         return;
     }
-    policy_plan(&policy, &q->config, &q->view, rank, r->max, clock_now().wall_ms, &plan);
+    policy_plan(&policy, &q->config, &q->view, rank, r->claim.max, clock_now().wall_ms, &plan);
     if (plan.step_count == 0)
         return;
     r->op.claim.plan = &plan;
@@ -67,7 +67,7 @@ static void claim(struct request *r, struct engine_queue *q)
 
 static void bulk(struct request *r, struct engine_queue *q)
 {
-    r->op.bulk.max = r->max ? r->max : 1000;
+    r->op.bulk.max = r->claim.max ? r->claim.max : 1000;
     r->op.bulk.before_seq = UINT64_MAX;
     r->op.bulk.slot = -1;
     run(r, q);
@@ -77,7 +77,7 @@ static void bulk(struct request *r, struct engine_queue *q)
 static void show(struct request *r, const struct engine_queue *q)
 {
     struct queue_facts facts = {.queue = q, .view = &q->view, .oldest_ready_ms = -1};
-    r->show_queue(r, &facts);
+    r->show.each(r, &facts);
 }
 
 static void purge(struct engine_queue *q)
@@ -106,20 +106,20 @@ static void move(struct request *r, struct engine_queue *q)
 
 static void move_many(struct request *r)
 {
-    r->matched = r->filter->has_metadata ? 3 : 5;
-    r->count = r->dry_run ? 0 : r->op.escalate.note.actor_len;
+    r->escalate.matched = r->escalate.filter->has_metadata ? 3 : 5;
+    r->count = r->escalate.dry_run ? 0 : r->op.escalate.note.actor_len;
 }
 
 static void explain(struct request *r, const struct engine_queue *q)
 {
-    *r->position = (struct position){.id = r->op.one.id,
-                                     .state = MESSAGE_READY,
-                                     .level = q->config.levels[4],
-                                     .effective = q->config.levels[3],
-                                     .ahead = 17,
-                                     .wait_for = WAIT_PAUSE | WAIT_LIMIT,
-                                     .claims_per_second = 2.5,
-                                     .start_ms = INT64_MAX};
+    *r->position.answer = (struct position){.id = r->op.one.id,
+                                            .state = MESSAGE_READY,
+                                            .level = q->config.levels[4],
+                                            .effective = q->config.levels[3],
+                                            .ahead = 17,
+                                            .wait_for = WAIT_PAUSE | WAIT_LIMIT,
+                                            .claims_per_second = 2.5,
+                                            .start_ms = INT64_MAX};
 }
 
 static void serve(struct request *r)

@@ -388,7 +388,7 @@ static void a_consumer_that_hangs_up_is_told_to_the_broker(void **state)
     ask_as(&req, &(struct ask){0}, VERB_POST, "/v1/queues/q/messages/claim",
            "{\"wait_seconds\":30}");
     assert_int_equal(t.status, 0);
-    assert_int_equal(t.parked->wait_ms, 30000);
+    assert_int_equal(t.parked->claim.wait_ms, 30000);
     req.on_hangup(&req);
     assert_int_equal(t.hangups, 1);
     t.parked->done(t.parked);

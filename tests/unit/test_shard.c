@@ -65,7 +65,9 @@ static void a_timer_that_is_due_before_the_loop_polls_is_not_slept_over(void **s
     (void)state;
     struct rig t;
     rig_open(&t);
-    struct request r = {.kind = REQUEST_CLAIM, .queue = "q", .max = 1, .wait_ms = 1};
+    struct request r = {.kind = REQUEST_CLAIM, .queue = "q"};
+    r.claim.max = 1;
+    r.claim.wait_ms = 1;
     r.op.claim.lease_ms = 1000;
     r.done = on_done;
     r.user = &t.done;
