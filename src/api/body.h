@@ -1,5 +1,5 @@
-/* A body of many messages, read in steps of one message or so. A large one is not read in one turn
- * of the loop: it is taken from the connection, and read on in the next turns. */
+/* A body of many messages, read in steps of about one message. A large body is not read in one turn
+ * of the loop: it is taken from the connection, and reading goes on in the next turns. */
 #ifndef TRIAGE_API_BODY_H
 #define TRIAGE_API_BODY_H
 
@@ -17,8 +17,8 @@ struct body {
 /* The body of the request in hand. */
 void body_init(struct body *b, struct call *c);
 void body_fini(struct body *b);
-/* Calls `read` until it has had the whole, then `then`; c->reading is used until then. Each call
- * reads one message, or about BODY_STEP bytes. */
+/* Calls `read` until the whole body is read, then calls `then`. Each call of `read` reads one
+ * message, or about BODY_STEP bytes. Until `then` is called, c->reading is in use. */
 #define BODY_STEP (128 * 1024)
 void body_read(struct call *c, struct body *b, body_reader *read, call_finish *then);
 

@@ -1,5 +1,5 @@
--- Claiming by plan: so many from this level, then so many from that one. The policy that makes
--- the plan is above, in the server or in 010_policy.sql.
+-- Claiming by plan: so many from this level, then so many from that one. The plan comes from the
+-- caller: the server, or 011_policy.sql.
 
 CREATE TYPE triage.delivered AS (
     place int,         -- in the order in which they are handed out
