@@ -403,8 +403,8 @@ struct engine {
  * Triage:
  *   - `options` and what it points to stay until close
  * Engine:
- *   - the queues of a DURABLE engine can be found (queue_find) and claimed from when this returns.
- * A SHARED engine whose store is away may open without them: sweeps show them when it is back
+ *   - when this returns, the queues of a DURABLE engine can be found (queue_find) and claimed from.
+ *     A SHARED engine whose store is away may open without them: sweeps show them when it is back
  *   - on failure nothing stays open, and `error` has a sentence */
 typedef enum status engine_open_fn(const struct engine_options *options, uint32_t shard_count,
                                    struct engine *shards[], struct buf *error);

@@ -228,7 +228,7 @@ enum engine_verb {
      * Engine:
      *   - bulk.count says how many, bulk.more whether there may be others: the caller asks again
      *   - messages that are put after the first ask are not cancelled. To know them on the next
-     * ask, the engine may change before_seq and cursor */
+     *     ask, the engine may change before_seq and cursor */
     ENGINE_PURGE,
 
     /* Shows messages to visit, a page at a time.
@@ -240,7 +240,7 @@ enum engine_verb {
      *   - every scheduled, ready, leased and dead message that is not put, claimed, moved or ended
      *     between the pages is shown exactly once. DONE ones may be shown while config_keeps()
      *   - INVALID_FIELD for a cursor that no list.next can have been. Any other cursor costs no
-     * more than a page
+     *     more than a page
      *   - with list.slots only scheduled and ready messages of these levels are asked for; others
      *     may be shown too. A message that the caller escalates to slots[0] between the pages is
      *     still shown once */
@@ -289,7 +289,7 @@ enum engine_verb {
      *   - schedule.set is valid, its timing.next_ms what the rule gives for now
      * Engine:
      *   - a copy is kept, with the timing that schedule_inherit() gives it and the name of the
-     * level that its priority means. `show`, unless it is NULL, is shown that copy.
+     *     level that its priority means. `show`, unless it is NULL, is shown that copy.
      *     schedule.created: there was none of this name
      *   - QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL */
     ENGINE_SCHEDULE_SET,

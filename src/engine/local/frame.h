@@ -16,10 +16,10 @@
  *
  * Bodies hold bytes of clients, and a client may know this layout. Two things keep a client from
  * forging frames: it does not know the epoch (64 random bits), and it cannot make the seal.
- *   - The seal is a real one-way function, which XXH3 is not. It covers the head alone, because
- * that is cheap (56 bytes a frame); the head has the sum of the body.
- *   - The sum finds damage. It has a secret so that nobody can prepare two bodies with the same
- * sum, of which a torn write would make one out of the other.
+ * The seal is a real one-way function, which XXH3 is not. It covers the head alone, because that is
+ * cheap (56 bytes a frame); the head has the sum of the body. The sum finds damage. It has a secret
+ * so that nobody can prepare two bodies with the same sum, of which a torn write would make one out
+ * of the other.
  *
  * In format 1 the head had 56 bytes and no sum; in place of the seal it had XXH3 of all that
  * follows, without a secret. Format 1 is read once, when an older data directory is taken over. */
@@ -37,11 +37,9 @@
 #define FRAME_ALIGN 64
 
 /* A record takes one frame or several: the first and the last are marked. */
-#define FRAME_FIRST 1u
-#define FRAME_LAST  2u
-#define FRAME_SEGMENT                                                                              \
-    4u /* starts a segment; `seq` is the next frame's, the body is the segment's                   \
-          number */
+#define FRAME_FIRST   1u
+#define FRAME_LAST    2u
+#define FRAME_SEGMENT 4u /* starts a segment: the body is its number, `seq` the next frame's */
 
 struct frame_key {
     uint8_t seal[SIPHASH_KEY_BYTES];

@@ -63,8 +63,7 @@ struct local_shared {
     struct store *store;
     struct commit *commit;
     struct backups *backups;
-    struct reader
-        *reader; /* NULL: the caller does not ask before it claims; reads are waited for */
+    struct reader *reader; /* NULL: the caller does not ask before it claims, and waits for reads */
     atomic_uint next_queue_id;
     uint32_t shard_count;
     uint64_t memory_limit; /* per shard */
@@ -240,8 +239,7 @@ void fetch_lane(struct local_queue *lq, uint8_t slot);
 void fetch_due(struct local_queue *lq, uint8_t slot);
 void fetch_bodies(struct local_queue *lq, uint8_t slot);
 void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
-void fetch_send(
-    struct local *l); /* hands the jobs to the reader, after the open group was closed */
+void fetch_send(struct local *l); /* hands the jobs to the reader; the open group was closed */
 void fetch_take(struct local *l); /* takes the finished jobs back */
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
 bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */

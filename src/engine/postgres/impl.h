@@ -8,14 +8,17 @@
  *   claims.c    claims that share a call
  *   imports.c   imports: the call and its answer
  *   schedules.c schedules: the calls and their answers
- *   answers.c   the answers of the other calls, back into ops; rows.c has the rows that are
- * messages checks.c    what an answer has to be before anybody counts on it views.c     what is
- * known of a queue: as the database said, and what was done here since config.c    a queue's
- * configuration as JSON link.c      the thread that runs jobs on a connection, and finds out what
- * became of them transaction.c  one transaction, with a limit of time listen.c    the thread that
- * is notified of what other processes did schema.c    the tables and functions, installed and
- * brought up to date tables.c    what the tables weigh, for the metrics duty.c      which server
- * speaks for all wire.c      values in PostgreSQL's binary format
+ *   answers.c   answers of the other calls, back into ops; rows.c has the rows that are messages
+ *   checks.c    what an answer has to be before anybody counts on it
+ *   views.c     what is known of a queue: as the database said, and what was done here since
+ *   config.c    a queue's configuration as JSON
+ *   link.c      the thread that runs jobs on a connection, and finds out what became of them
+ *   transaction.c  one transaction, with a limit of time
+ *   listen.c    the thread that is notified of what other processes did
+ *   schema.c    the tables and functions, installed and brought up to date
+ *   tables.c    what the tables weigh, for the metrics
+ *   duty.c      which server speaks for all
+ *   wire.c      values in PostgreSQL's binary format
  *
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
  * shard's own while the next group gathers. Two jobs run side by side when neither reads what the
