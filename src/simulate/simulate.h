@@ -19,7 +19,7 @@
 /* What was seen of a level in one span of time. */
 struct simulation_point {
     int64_t p50_ms;     /* of those claimed in it; -1 when none was */
-    int64_t longest_ms; /* of those, and of the one that waits for longest at its end; -1: none */
+    int64_t longest_ms; /* of those, and of the messages that still wait at its end; -1: none */
 };
 
 struct simulation_level {

@@ -1,8 +1,8 @@
 -- What is kept as history, to the millisecond. A done message is there when it was done after
--- `history_since_ms` of its queue and less than `history_ms` ago; whoever reads goes by this rule, and
--- when a sweep removes the row is nobody's business. A change of history_ms moves history_since_ms to
--- where the shorter of the old and the new one ends: what a queue has forgotten it does not remember
--- when it is told to keep more.
+-- `history_since_ms` of its queue and less than `history_ms` ago. Every read goes by this rule; a
+-- sweep may remove the row at any later time. A change of history_ms moves history_since_ms to where
+-- the shorter of the old and the new one ends: so a message that a queue has forgotten does not come
+-- back when the queue is told to keep more.
 
 ALTER TABLE triage.queue ADD COLUMN history_since_ms bigint NOT NULL DEFAULT 0;
 
