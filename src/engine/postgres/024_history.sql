@@ -194,8 +194,8 @@ END $$;
 -- A page of a queue's messages: ready (phase 0, by place), scheduled (1), leased (2), kept as
 -- history (3), dead (4; each by seq). Starts behind the given place, which is the last row's of the
 -- page before: its phase, slot, ready_ms, seq; at first the slot is -1. With p_slots only ready and
--- scheduled ones of these, lane by lane in this order, and without their payloads: what somebody
--- moves to the first lane on the way is not met again.
+-- scheduled ones of these, lane by lane in this order, and without their payloads: a message that is
+-- escalated to the first lane between two pages is not shown again.
 CREATE OR REPLACE FUNCTION triage.engine_list(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
                                    p_seq bigint, p_limit int, p_slots smallint[] DEFAULT NULL)
 RETURNS TABLE (phase int, message triage.everything)
