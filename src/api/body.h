@@ -9,12 +9,12 @@ struct body {
     const char *at, *end;
     struct json_doc *doc; /* the api's, or its own when it is large */
     bool large;
-    /* Of a large one. */
+    /* Only of a large body. */
     struct buf memory;
     struct json_doc own;
 };
 
-/* The body of the request in hand. */
+/* Begins to read the body of the call's request. */
 void body_init(struct body *b, struct call *c);
 void body_fini(struct body *b);
 /* Calls `read` until the whole body is read, then calls `then`. Each call of `read` reads one

@@ -141,12 +141,12 @@ struct engine_setting {
     const char *value; /* the default, as it would be written */
     const char *takes; /* "DIR": what --help calls it */
     const char *help;
-    /* Whoever gives this setting means this engine: what is logged when another one runs; or NULL.
-     */
+    /* Not NULL: this is logged when the setting is given and another engine runs, because whoever
+     * gives it means this engine. */
     const char *unused;
 };
 
-/* What was given for one of them. */
+/* The value that was given for a setting. */
 struct engine_value {
     const char *name;
     const char *text;
@@ -191,7 +191,7 @@ struct engine_counter {
         ENGINE_PLAIN,
         ENGINE_MILLI,
         ENGINE_MICRO
-    } unit; /* of what it says */
+    } unit; /* in which the engine counts; /metrics shows whole units */
     const char *help;
     bool of_store; /* the same on every server that shares the store */
     /* Not NULL: a value for each of these, which /metrics shows with the label. */
