@@ -5,8 +5,8 @@
  *   IMPORT the new one    durable when this is answered
  *   DEAD_DROP the old     when somebody else has taken it meanwhile: CANCEL the new one, 404
  *
- * The order is what keeps the message: whoever dies on the way leaves both of them behind, and
- * never neither. The same call again finds the import by what is in it (`known`) and only drops. */
+ * The order keeps the message safe: a server that dies on the way leaves both messages behind, and
+ * never neither. The same call again finds that the import is `known`, and only drops the old. */
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/enqueue.h"

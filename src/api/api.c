@@ -80,7 +80,7 @@ static bool parameters_read(struct entry *e, const struct route_match *match, st
     return true;
 }
 
-/* By the secret that was sent, or else by the name that a certificate proves. */
+/* Finds the token by the secret that was sent, or else by the name that a certificate proves. */
 static bool token_prove(struct entry *e, const struct auth_table *auth,
                         const struct http_request *req, struct problem *p)
 {
@@ -115,7 +115,7 @@ static bool token_find(struct entry *e, const struct auth_table *auth,
     return true;
 }
 
-/* Nothing is changed any more while the server drains. */
+/* While the server drains, calls that change something are refused. */
 static bool entry_timely(const struct api *api, struct problem *p)
 {
     const atomic_bool *draining = api->options.draining;
@@ -143,7 +143,7 @@ static bool host_is_good(struct api *api, const struct http_request *req, struct
     return true;
 }
 
-/* Which queue or message it is about, who asks, and whether they may. */
+/* Reads which queue or message the request is about, finds the token, and checks its rights. */
 static bool entry_prove(struct api *api, const struct http_request *req,
                         const struct route_match *match, struct problem *p)
 {
@@ -156,7 +156,7 @@ static bool entry_prove(struct api *api, const struct http_request *req,
            entry_timely(api, p);
 }
 
-/* What is asked, by whom, and whether they may. */
+/* Finds the route, and checks host, site and rights. */
 static bool entry_find(struct api *api, const struct http_request *req, struct problem *p)
 {
     struct entry *e = &api->entry;
@@ -174,9 +174,9 @@ static bool entry_find(struct api *api, const struct http_request *req, struct p
     return entry_prove(api, req, &match, p);
 }
 
-/* The same for a request whose body came in pieces. Other requests were in between, and its path
- * has moved: tokens may have been exchanged since, and the server may drain. Route, host and site
- * are what they were. */
+/* Checks a request again whose body came in pieces. Other requests came in between, so api->entry
+ * is not about this one any more and its path has moved. Tokens may have been exchanged since, and
+ * the server may drain by now. Route, host and site cannot have changed. */
 static bool entry_again(struct api *api, const struct http_request *req, struct problem *p)
 {
     struct route_match match = {0};
@@ -186,7 +186,7 @@ static bool entry_again(struct api *api, const struct http_request *req, struct 
     return entry_prove(api, req, &match, p);
 }
 
-/* Whether it may come in. */
+/* Whether the request is within its rate, and has a content type that the route takes. */
 static bool entry_allowed(const struct api *api, const struct http_request *req, struct problem *p)
 {
     const struct api_options *o = &api->options;

@@ -1,6 +1,6 @@
 /* The HTTP contract on top of the broker: routes, handlers by resource, problem
- * documents. One `struct api` per net thread; all its functions run there, except
- * what a request does while it visits the shard that owns its queue. */
+ * documents. One `struct api` per net thread. All its functions run on that thread,
+ * except the callbacks of a request that run on the shard of its queue. */
 #ifndef TRIAGE_API_API_H
 #define TRIAGE_API_API_H
 
@@ -24,7 +24,7 @@ struct rate;
 /* The numbers of all net threads together. */
 typedef void api_http_counters(void *ctx, struct http_counters *sum);
 
-/* … and of all loops. */
+/* The turns of all loops together. */
 typedef void api_turn_counters(void *ctx, struct turn_counters *sum);
 
 /* Everything is borrowed for the life of the api, and shared between the threads. */
@@ -43,7 +43,7 @@ struct api_options {
     api_http_counters *http_counters; /* NULL: left out of /metrics */
     void *http_counters_ctx;
     struct budget *budget;            /* NULL: left out of /metrics */
-    api_turn_counters *turn_counters; /* the same */
+    api_turn_counters *turn_counters; /* NULL: left out of /metrics */
     void *turn_counters_ctx;
 };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define MISTAKES_MAX 20 /* that are named */
+#define MISTAKES_MAX 20 /* named one by one */
 #define FILE_MAX     (1 << 20)
 
 #define ROLE_COUNT 4
@@ -46,7 +46,7 @@ static bool roles_parse(char *list, uint8_t *roles)
     return *roles != 0;
 }
 
-/* Whether some queue could have a name that starts so. */
+/* Whether a queue's name could start with this prefix. */
 static bool prefix_possible(const char *prefix)
 {
     return strspn(prefix, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
@@ -90,7 +90,8 @@ static const struct auth_token *find_name(const struct auth_table *table, const 
     return NULL;
 }
 
-/* With one secret for two names, the order of lines would decide what it opens. */
+/* Whether another token has this secret. If two had, the order of lines would decide which rights
+ * it gives. */
 static bool has_digest(const struct auth_table *table, const struct auth_token *wanted)
 {
     for (size_t i = 0; i < table->count; i++) {

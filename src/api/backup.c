@@ -1,4 +1,5 @@
-/* Backups: asked for, answered when they are whole and on the disk, and how far one is. */
+/* Backups: POST makes one, and answers when it is whole and on the disk; GET tells how far it is.
+ */
 #include "api/call.h"
 #include "api/encode.h"
 #include "base/log.h"

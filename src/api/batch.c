@@ -1,5 +1,5 @@
-/* Many messages in one request. Each stands for itself: what is wrong with one is
- * told in its place and does not stop the others. */
+/* Many messages in one request. Each stands for itself: a mistake in one is answered in
+ * its place, and does not stop the others. */
 #include "api/body.h"
 #include "api/call.h"
 #include "api/enqueue.h"

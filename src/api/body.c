@@ -24,7 +24,7 @@ void body_fini(struct body *b)
     buf_fini(&b->memory);
 }
 
-/* The step that gives the memory back is one, too: unmapping takes milliseconds. */
+/* Giving the memory back is a step of its own, because unmapping takes milliseconds. */
 static enum body_step next_step(struct call *c)
 {
     struct body *b = c->reading.body;

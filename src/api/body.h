@@ -1,5 +1,5 @@
-/* A body of many messages, read in steps of one message or so. A large one is not read in one turn
- * of the loop: it is taken from the connection, and read on in the next turns. */
+/* A body of many messages, read in steps of about one message. A large body is not read in one turn
+ * of the loop: it is taken from the connection, and reading goes on in the next turns. */
 #ifndef TRIAGE_API_BODY_H
 #define TRIAGE_API_BODY_H
 
@@ -9,16 +9,16 @@ struct body {
     const char *at, *end;
     struct json_doc *doc; /* the api's, or its own when it is large */
     bool large;
-    /* Of a large one. */
+    /* Only of a large body. */
     struct buf memory;
     struct json_doc own;
 };
 
-/* The body of the request in hand. */
+/* Begins to read the body of the call's request. */
 void body_init(struct body *b, struct call *c);
 void body_fini(struct body *b);
-/* Calls `read` until it has had the whole, then `then`; c->reading is used until then. Each call
- * reads one message, or about BODY_STEP bytes. */
+/* Calls `read` until the whole body is read, then calls `then`. Each call of `read` reads one
+ * message, or about BODY_STEP bytes. Until `then` is called, c->reading is in use. */
 #define BODY_STEP (128 * 1024)
 void body_read(struct call *c, struct body *b, body_reader *read, call_finish *then);
 

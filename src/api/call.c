@@ -71,7 +71,7 @@ void call_count(struct call *c)
     c->counted = bytes;
 }
 
-/* Before the answer is given: then net counts it. */
+/* To be called before the answer is given to net, which counts it from then on. */
 static void call_uncount(struct call *c)
 {
     if (c->counted > 0)
@@ -79,8 +79,8 @@ static void call_uncount(struct call *c)
     c->counted = 0;
 }
 
-/* Buffers grow by a quarter, and an answer is there twice for a moment: when its buffer moves to
- * grow, and when net copies it. Nobody counts the second one, so room for it is looked for here. */
+/* An answer is in memory twice for a moment: when its buffer grows, which is by a quarter, and when
+ * net copies it. Nobody counts the second copy, so room for it is looked for here. */
 uint32_t call_room(const struct call *c)
 {
     uint64_t room = account_room(c->account, BUDGET_BYTES);

@@ -27,14 +27,14 @@ struct call;
 #define CALLS_SPARE_MAX 1024
 #define CALL_KEEP_MAX   (64 * 1024) /* a buffer larger than this is given back */
 
-/* What admit found out about the request in hand, for its handler. */
+/* What api_admit() found out about the request, for its handler. */
 struct entry {
     const struct route *route;
     const struct auth_token *token; /* NULL: anonymous */
     struct message_id id;
     size_t queue_len;
-    char queue[QUEUE_NAME_MAX + 1]; /* empty: the path names none, as does the next */
-    char name[QUEUE_NAME_MAX + 1];  /* of a schedule */
+    char queue[QUEUE_NAME_MAX + 1]; /* empty: the path names no queue */
+    char name[QUEUE_NAME_MAX + 1];  /* of a schedule; empty: the path names none */
 };
 
 struct api {
@@ -42,14 +42,14 @@ struct api {
     struct api_options options;
     struct auth_version *auth; /* held: the tokens in force when the last request came */
     struct entry entry;
-    struct { /* the last Host that was good, and where: clients repeat theirs */
+    struct { /* the last Host that was good, and for which sockets: clients repeat their Host */
         char text[64];
         size_t len;
         bool local;
     } host;
     char allow[80];      /* the header of a 405 */
-    struct json_doc doc; /* the body of the request in hand */
-    struct buf scratch;  /* its decoded query */
+    struct json_doc doc; /* the parsed body of the request that is being handled */
+    struct buf scratch;  /* … and its decoded query */
     struct call *spare;
     uint32_t spare_count;
 };
@@ -57,7 +57,7 @@ struct api {
 typedef void call_finish(struct call *c);
 typedef void call_cleanup(struct call *c);
 
-/* Where the reading of a body in steps stands: see body.h. */
+/* What a step of reading a body came to: see body.h. */
 enum body_step {
     BODY_MORE,
     BODY_END,
@@ -91,12 +91,12 @@ struct call {
     call_cleanup *cleanup;         /* frees `extra`; NULL: free() does */
     struct message_id id;          /* {id} of the path */
     char name[QUEUE_NAME_MAX + 1]; /* {name} of the path */
-    bool shows;                    /* it is done; the message is looked at for the answer alone */
-    struct buf out;                /* the answer */
-    struct account *account;       /* where it is counted while it grows … */
-    size_t counted;                /* … and how much of it is */
-    struct buf text;               /* what of the request has to outlive the handler */
-    void *extra;                   /* owned; arrays of batches and listings */
+    bool shows;              /* the change is made; the message is read for the answer alone */
+    struct buf out;          /* the answer */
+    struct account *account; /* the account in which `out` is counted while it grows … */
+    size_t counted;          /* … and how many bytes of it are */
+    struct buf text;         /* copies of request text that outlive the handler */
+    void *extra;             /* owned; arrays of batches and listings */
     union {
         struct put_item put;
         struct settle_item settle;
@@ -118,14 +118,16 @@ static inline struct call *call_of_op(struct engine_op *op)
 
 struct call *call_new(struct api *api, struct http_request *http);
 void call_submit(struct call *c, enum request_kind kind, call_finish *finish);
-void call_end_with_peer(struct call *c); /* before it is submitted: the broker hears of a hang-up */
-void call_again(struct call *c); /* in finish: once more, with what was changed in c->request */
+void call_end_with_peer(struct call *c); /* before call_submit: the broker hears of a hang-up */
+void call_again(struct call *c);         /* in finish: submits c->request again, as it is now */
 
-/* After something was added to c->out, on any thread: counts it against the client's budget. */
+/* To be called after something was added to c->out, on any thread: counts it in the client's
+ * budget. */
 void call_count(struct call *c);
-/* How many messages are sure to fit what the client may still be told. */
+/* How many messages are sure to fit into what the client's budget has left. */
 uint32_t call_room(const struct call *c);
-/* Before something is asked whose answer may be a message: refuses the call when it has no room. */
+/* To be called before a message is asked for that the answer will show. False: there is no room for
+ * it, and the call was refused. */
 MUST_USE bool call_has_room(struct call *c);
 
 /* Answer with c->out and end the call. `type` NULL is JSON. */
@@ -135,19 +137,20 @@ void call_reply_as(struct call *c, int http_status, const char *type, const char
 void call_refuse(struct call *c, const struct problem *p);
 void call_refuse_as(struct call *c, enum status status, const char *field, const char *detail);
 
-/* The body as fields of a table, or the query; false when the call was refused and is gone. An
- * empty body is an empty object. */
+/* Read the body as fields of a table, the body as JSON into api->doc, or the query as fields of a
+ * table. False: the call was refused, and is gone. An empty body is an empty object. */
 MUST_USE bool call_body(struct call *c, const struct field_table *table, void *target);
-MUST_USE bool call_json(struct call *c); /* only parsed, into api->doc */
+MUST_USE bool call_json(struct call *c);
 MUST_USE bool call_query(struct call *c, const struct field_table *table, void *target);
 
-/* A body that has to be there, parsed into api->doc; the problem is the caller's to answer with. */
+/* Parses a body that must not be empty into api->doc. False: the caller has to answer with the
+ * problem. */
 MUST_USE bool call_parse(struct call *c, uint32_t tokens_max, struct problem *p);
 
-/* The next line of a body that has something in it; false at the end. */
+/* The next line of a body that is not blank; false at the end. */
 bool call_line(const char **at, const char *end, const char **line, size_t *len);
 
-/* The problem of a request or an item that came back with `status`. */
+/* Makes the problem document of a request or an item that came back with `status`. */
 void call_problem(const struct call *c, enum status status, struct problem *p);
 
 enum media media_of(struct http_slice content_type); /* absent is MEDIA_OTHER */
@@ -179,8 +182,8 @@ void messages_put_result(struct call *c, const struct put_item *item); /* append
 void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE with a receipt */
 void lookup_show(struct call *c); /* in finish: answers with the message as it is now */
 
-/* Fetches a listing in steps; each message is encoded by op.visit, which then calls listing_shown.
- * finish is called at the end, with request.op.list.more telling whether anything is left. */
+/* Fetches a listing in steps. op.visit encodes each message, and then calls listing_shown(). At the
+ * end `finish` is called; request.op.list.more says whether there are messages left. */
 void listing_start(struct call *c, call_finish *finish);
 void listing_shown(struct call *c);
 bool listing_take_limit(struct field *f, void *call); /* the `limit` parameter of one */

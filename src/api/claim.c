@@ -54,7 +54,7 @@ static void claim_visit(struct engine_op *op, const struct engine_queue *q, cons
     c->request.answer_len = c->out.len;
 }
 
-/* On the thread of the shard, too. */
+/* On the thread of the shard: how many messages the answer has room for. */
 static uint32_t claim_room(struct request *r)
 {
     struct call *c = call_of(r);
@@ -64,7 +64,7 @@ static uint32_t claim_room(struct request *r)
     return room;
 }
 
-/* What was picked while the wait was being ended has gone back. */
+/* A claim whose wait was ended early finds nothing: messages that were picked for it went back. */
 static void claim_finish(struct call *c)
 {
     if (c->request.op.claim.found == 0)
@@ -107,7 +107,7 @@ void claim_one(struct call *c)
 
 /* Several queues */
 
-/* Each a name that no other is; into call->extra. */
+/* Takes the names of the queues into call->extra; no name twice. */
 static bool take_queues(struct field *f, void *target)
 {
     struct call *c = target;
@@ -145,7 +145,8 @@ static bool take_order(struct field *f, void *target)
     return true;
 }
 
-/* Whether a queue is there is told to those alone who may claim from all that they name. */
+/* A token has to be good for all of the queues. Otherwise the answer must not tell whether one of
+ * them exists. */
 static bool may_claim_all(struct call *c)
 {
     for (uint32_t i = 0; c->token && i < c->request.claim.many.queue_count; i++) {

@@ -12,7 +12,7 @@ static const char *const backoff_names[] = {"none", "fixed", "exponential"};
 static const char *const scope_names[] = {"window", "live"};
 static const char *const expired_names[] = {"drop", "dead"};
 
-/* Levels that a change does not name. */
+/* What becomes of levels that a change does not name. */
 enum drop_levels {
     DROP_NONE,  /* refuse the change */
     DROP_ALL,   /* drop them; one that holds messages is refused by the engine */
@@ -28,7 +28,7 @@ struct patch {
     struct priority_ref default_priority;
 };
 
-/* Of the queue that the document was read from: it may be put to another one. */
+/* The name is not looked at: the document may have been read from another queue. */
 static bool take_name(struct field *f, void *target)
 {
     const char *text;
@@ -305,9 +305,9 @@ static const struct field_spec config_specs[] = {
 };
 static const struct field_table config_table = FIELD_TABLE(config_specs);
 
-/* The levels of a profile of which the queue has all, by name and number: they come from it, and
- * keep the values that they have. So do the policy and the default, if that is still one of them.
- * False when it is another profile's queue. */
+/* A profile is named again. If the queue has all of its levels, by name and number, they keep the
+ * values that they have, and so do the policy and the default, if that is still one of them. False
+ * when the queue's levels are not those of the profile. */
 static bool profile_again(const struct queue_config *fresh, struct queue_config *config)
 {
     struct level levels[LEVEL_COUNT_MAX] = {0};
@@ -358,8 +358,9 @@ static bool profile_apply(const struct json_doc *doc, bool is_new, struct queue_
     return true;
 }
 
-/* Levels that are called as those of the profile leave it its name, whatever their weights: what
- * GET shows can be PUT back, and the profile can be named again. */
+/* A queue keeps the name of its profile while its levels have the names and numbers of the
+ * profile's, whatever their weights. So a configuration from GET can be PUT back, and the profile
+ * named again. */
 static void profile_name(struct queue_config *config)
 {
     struct queue_config plain;
@@ -380,12 +381,12 @@ static bool default_apply(const struct patch *patch, const char *old_name, struc
         return problem_set(p, STATUS_UNKNOWN_PRIORITY,
                            "default_priority must be the number or the name of one of the levels.");
     }
-    /* Of two in the middle the less urgent: nobody is to be urgent for having said nothing. */
+    /* Of two levels in the middle the less urgent: a message without a priority is not urgent. */
     config->default_rank = (uint8_t)(rank >= 0 ? rank : config->level_count / 2);
     return true;
 }
 
-/* What the configuration was has levels that it has not any more, and nobody said so. */
+/* Refuses a change that would drop levels without `drop_levels`. */
 static bool refuse_drop(const struct queue_config *was, const struct queue_config *config,
                         struct problem *p)
 {

@@ -3,7 +3,7 @@
 #include "api/encode.h"
 #include "base/json.h"
 
-/* 0 stands for none, as it does in the next. */
+/* 0 stands for none, and becomes null; so it does in the next function. */
 static void put_count(struct buf *out, uint64_t count)
 {
     if (count > 0)

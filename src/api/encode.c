@@ -146,7 +146,7 @@ static const struct level *level_of(const struct engine_queue *q, const struct m
     return level_of_slot(q, m->slot);
 }
 
-/* As which level it counts, by its age. */
+/* The level that the message counts as, by its age. */
 static void put_effective(struct buf *out, const struct engine_queue *q, const struct message *m,
                           struct instant now)
 {
@@ -339,7 +339,7 @@ static void put_rule(struct buf *out, const struct schedule *s)
     buf_puts(out, s->paused ? ",\"paused\":true" : ",\"paused\":false");
 }
 
-/* As it was given: of a level that the queue does not have. */
+/* A priority of a level that the queue does not have, as it was given. */
 static void put_unknown_priority(struct buf *out, const struct priority_ref *priority)
 {
     if (priority->kind == PRIORITY_NUMBER)
@@ -403,7 +403,7 @@ void encode_schedule(struct buf *out, const struct queue_config *config, const s
     put_draft(out, &s->draft);
 }
 
-/* Numbers may mean something else there, so the level goes by its name. */
+/* In another queue the numbers may mean other levels, so the level goes by its name. */
 void encode_schedule_definition(struct buf *out, const struct queue_config *config,
                                 const struct schedule *s)
 {

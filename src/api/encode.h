@@ -27,10 +27,8 @@ void encode_dead(struct buf *out, const struct engine_queue *q, const struct mes
 void encode_exported(struct buf *out, const struct engine_queue *q,
                      const struct message *m); /* on one line */
 
-/* A schedule: when it is due, and with what it puts, as in its PUT. Objects without the last brace.
- */
-/* A schedule of a queue with these levels, on one line and without the brace at the end: a row of
- * the list, the whole, and what sets it elsewhere. */
+/* A schedule of a queue with these levels, on one line and without the brace at the end: as a row
+ * of the list; the whole; and as a PUT takes it, to set it on another server. */
 void encode_schedule_row(struct buf *out, const struct queue_config *config,
                          const struct schedule *s);
 void encode_schedule(struct buf *out, const struct queue_config *config, const struct schedule *s);

@@ -229,7 +229,7 @@ static bool body_from_base64(struct enqueue *e, struct problem *p)
     }
     free(e->draft.body);
     e->draft.body = NULL;
-    if (ok) /* the last group has room for one byte too many */
+    if (ok) /* the last four characters may decode to one byte too many */
         return too_large(p, "payload_base64");
     problem_set_field(p, "", "payload_base64", 14);
     return problem_set(p, STATUS_INVALID_FIELD,

@@ -21,8 +21,8 @@ static const struct field_spec *table_find(const struct field_table *table, cons
     return NULL;
 }
 
-/* Says which names there are: the way out of a typo. `what` they are called, where there are none.
- */
+/* Refuses an unknown name, and lists those that there are. `what`: what such a name is called, for
+ * tables that have none. */
 static bool unknown_refuse(const struct field_table *table, struct problem *p, const char *what,
                            const char *base, const char *name, size_t len)
 {

@@ -27,7 +27,7 @@ struct field_spec {
     const char *name;
     size_t name_len;
     field_take *take;
-    bool refused; /* it is known only to say why it is not taken */
+    bool refused; /* in the table only so that its refusal says why */
 };
 
 #define FIELD(name, take)                                                                          \
@@ -50,15 +50,15 @@ struct field_table {
         (array), sizeof(array) / sizeof((array)[0])                                                \
     }
 
-/* The members of the object at token `object` of doc. */
+/* Takes the members of the object at token `object` of doc. */
 MUST_USE bool fields_object(const struct json_doc *doc, uint32_t object, const char *base,
                             const struct field_table *table, void *target, struct problem *p);
 
-/* The pairs of a query string. `scratch` gets the decoded text, which what was taken may borrow. */
+/* Takes the pairs of a query string. `scratch` gets the decoded text, which the fields borrow. */
 MUST_USE bool fields_query(const char *query, size_t len, struct buf *scratch,
                            const struct field_table *table, void *target, struct problem *p);
 
-/* Refuses the field: its name, a blank and the sentence that follows. Returns false. */
+/* Refuses the field. The detail is the field's name, a blank and the text. Returns false. */
 bool field_refuse(struct field *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool field_refuse_as(struct field *f, enum status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

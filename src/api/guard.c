@@ -48,7 +48,7 @@ static bool authority_split(struct http_slice text, struct authority *a)
     return a->name.len > 0 && port_fits(stop + a->is_v6, end);
 }
 
-/* The address in numbers, network order; 0 when it is a name, else its length. */
+/* Reads an address in numbers, in network order. Returns its length in bytes; 0: it is a name. */
 static int address_read(const struct authority *a, uint8_t out[16])
 {
     char text[INET6_ADDRSTRLEN];
@@ -61,7 +61,7 @@ static int address_read(const struct authority *a, uint8_t out[16])
     return inet_pton(AF_INET, text, out) == 1 ? 4 : 0;
 }
 
-/* Names below .localhost are this machine's (RFC 6761, 6.3), and browsers see to it. */
+/* Names below .localhost are this machine's (RFC 6761, 6.3); browsers keep to that. */
 static bool is_loopback(const struct authority *a)
 {
     static const char below[] = ".localhost";
@@ -86,7 +86,7 @@ static bool is_listed(const struct guard *g, struct http_slice text)
     return false;
 }
 
-/* Once through the list with the port and once without. */
+/* Looks for the host in the list, once with the port and once without. */
 static bool host_fits(const struct guard *g, struct http_slice host, bool loopback)
 {
     struct authority a;
@@ -126,7 +126,8 @@ static bool is_own_origin(const struct guard *g, struct http_slice origin, struc
     return false;
 }
 
-/* Pages of other ports of this machine are of the same site; they are foreign all the same. */
+/* Whether a page of somebody else made the request. To a browser a page from another port of this
+ * machine is of the same site; here it is foreign all the same. */
 static bool is_foreign(const struct guard *g, const struct http_request *req)
 {
     struct http_slice site = req->fetch_site;
@@ -138,13 +139,13 @@ static bool is_foreign(const struct guard *g, const struct http_request *req)
     return !own || !slice_is(site, "same-site");
 }
 
-/* Somebody follows a link to a page that shows no messages. */
+/* Whether somebody follows a link to a page that shows no messages. */
 static bool is_visit(const struct http_request *req, const struct route *route)
 {
     return route->flags & ROUTE_OPEN && slice_is(http_header(req, "sec-fetch-dest"), "document");
 }
 
-/* What a browser does not send with a plain link or picture. */
+/* Whether the request has a header that a browser does not send with a plain link or picture. */
 static bool is_deliberate(const struct http_request *req)
 {
     struct http_slice a = req->authorization;

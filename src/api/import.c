@@ -12,8 +12,8 @@
 
 #define IMPORT_MAP_MAX 64
 
-/* Where the messages of a level go: `map.LOW=3`. What a line calls its level is looked up here
- * first; then by name. */
+/* Where the messages of a level go: `map.LOW=3`. The level's name in a line is looked up here
+ * first, then among the queue's levels. */
 struct import_map {
     struct {
         struct http_slice from;
@@ -41,7 +41,7 @@ static bool take_id(struct field *f, void *target)
     return im->has_id || field_refuse(f, "must be a message id.");
 }
 
-/* A lease is not taken along: its message is ready, at its place and with its attempts. */
+/* A leased message is imported as a ready one, at its place and with its attempts. */
 static bool take_state(struct field *f, void *target)
 {
     static const char *const names[] = {"ready", "scheduled", "leased", "dead"};
@@ -173,7 +173,7 @@ static const struct field_spec import_specs[] = {
 };
 static const struct field_table import_table = FIELD_TABLE(import_specs);
 
-/* What every exported line has, and this one lacks; NULL when it has all. */
+/* The name of a field that every exported line has and this one lacks; NULL when it has all. */
 static const char *missing(const struct import *im)
 {
     if (!im->has_id)
@@ -200,7 +200,7 @@ static void texts_take(struct import *im)
     item->text = text.data;
 }
 
-/* A number means what it did where the line comes from, which may be another level here: the name
+/* A number may mean another level in the queue that the line comes from. So the level's name
  * counts, and the number only where the line has no name. */
 static void level_find(const struct import_map *map, struct http_slice name,
                        struct priority_ref *level)

@@ -1,5 +1,5 @@
-/* A listing is asked for in steps, and ends with the page or with ANSWER_FULL bytes. A step is of a
- * few messages: an engine may read all of them before it shows the first. */
+/* A listing is fetched in steps, and ends when the page is full or has ANSWER_FULL bytes. A step is
+ * a few messages, because an engine may read all messages of a step before it shows the first. */
 #include "api/call.h"
 #include "api/encode.h"
 

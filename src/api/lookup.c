@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-/* Ids can be guessed. So who may only produce sees how a message fares, and not what others put in:
- * what it put in itself it knows. */
+/* Ids can be guessed. So a token that may only produce sees how a message fares, and not its
+ * payload: it may be another producer's, and its own payloads a producer knows. */
 static bool sees_contents(const struct call *c)
 {
     return !c->token || auth_allows(c->token, ROLE_READ | ROLE_CONSUME, NULL);
@@ -97,8 +97,8 @@ void lookup_delete(struct call *c)
     call_submit(c, REQUEST_CANCEL, cancel_finish);
 }
 
-/* Export: one message a line. The cursor is the engine's own. What is done is kept
- * for people to look at, and stays where it is. */
+/* Export: one message a line. The cursor is the engine's own. Done messages that are kept as
+ * history are not exported. */
 
 static void export_visit(struct engine_op *op, const struct engine_queue *q,
                          const struct message *m, struct instant now)

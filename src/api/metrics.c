@@ -9,7 +9,7 @@
 
 enum source {
     OF_QUEUE,   /* struct queue_row, one sample per queue, gathered queue by queue */
-    OF_WAITERS, /* the same, of what this server alone has */
+    OF_WAITERS, /* as OF_QUEUE, but different on each server that shares the store */
     OF_LEVEL,   /* one sample per queue and level, gathered with the rows */
     OF_ALERT,   /* one sample per queue and threshold, gathered with the rows */
     OF_BROKER,  /* struct broker_counters */
@@ -24,8 +24,8 @@ enum source {
     OF_SERVER,  /* struct facts */
 };
 
-/* What is kept in the store is the same on every server that shares it, and the rest is not: who
- * adds up the answers of several servers asks for one of the two. */
+/* Numbers of the store are the same on every server that shares it; the others are each server's
+ * own. Whoever adds up the answers of several servers asks for one of the two scopes. */
 enum scope { SCOPE_ALL, SCOPE_STORE, SCOPE_SERVER };
 
 static enum scope scope_of(enum source source)
@@ -39,7 +39,7 @@ static bool in_scope(enum scope asked, enum scope scope)
     return asked == SCOPE_ALL || asked == scope;
 }
 
-enum unit { PLAIN, MILLI, MICRO }; /* what one is, of the unit in the name */
+enum unit { PLAIN, MILLI, MICRO }; /* the number is in this part of the unit in the name */
 
 struct metric {
     const char *name;
@@ -181,8 +181,8 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
 
 #define METRIC_COUNT (sizeof(metrics) / sizeof(metrics[0]))
 
-/* Samples as text. There may be very many queues: each is written when it is shown, which is done
- * in portions, so that the end has only to put them together. */
+/* Samples as text. There may be very many queues. They are shown in portions, and each queue is
+ * written as text when it is shown, so that the end has little to do. */
 struct gathered {
     enum scope scope;
     struct buf of_queues[METRIC_COUNT];
@@ -284,7 +284,7 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
     }
 }
 
-/* net's table has names and meanings only: what is open goes up and down, the rest is counted. */
+/* net's table does not say which numbers are gauges: those whose name ends in _open or _bytes. */
 static bool is_open(const char *name)
 {
     size_t len = strlen(name);
@@ -301,8 +301,8 @@ static void put_metric(struct buf *out, const struct metric *m, const struct met
     put_samples(out, m, name, all);
 }
 
-/* What engines declare. Each has its metrics whichever engine runs, so that a dashboard finds them;
- * one that does not run has counted nothing. */
+/* Counters that engines declare. Those of every engine are shown, whichever runs, so that a
+ * dashboard finds them; those of the others are 0. */
 
 /* The place of a counter in engine_counters.own; -1: this kind has none of that name. */
 static int own_place(const struct engine_kind *kind, const char *name)

@@ -42,8 +42,8 @@ static struct priority_change *priority_change_new(struct call *c)
     return m;
 }
 
-/* Who asks and why has to outlive the request. An authenticated caller who does not say is named
- * by the token. False when the call was refused. */
+/* Copies actor and reason, which have to outlive the request. The actor of a caller that does not
+ * name one is the name of its token. False when the call was refused. */
 static bool priority_change_keep(struct call *c, struct priority_change *m)
 {
     struct escalate_note *note = &c->request.op.escalate.note;

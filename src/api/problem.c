@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What somebody who meets the refusal can do, for those that come without a better sentence. */
+/* What a client can do about a refusal, for refusals that come without a better sentence. */
 static const char *const advice[STATUS_COUNT] = {
     [STATUS_MALFORMED_JSON] = "Send one JSON object in UTF-8.",
     [STATUS_MALFORMED_REQUEST] = "Check the request line, the headers and the query.",

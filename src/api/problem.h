@@ -15,8 +15,8 @@ struct problem {
     char detail[512]; /* sentences, or empty for the status's own advice */
 };
 
-/* Sets status and detail; the field stays. Cut to fit, never inside a character. Returns false, so
- * that who refuses can say `return problem_set(…)`. */
+/* Sets status and detail; the field stays. A long detail is cut, never inside a character. Returns
+ * false, so that a caller can say `return problem_set(…)`. */
 bool problem_set(struct problem *p, enum status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -28,7 +28,7 @@ void problem_copy_text(char *to, size_t room, const char *from);
 
 void problem_put(struct buf *out, const struct problem *p); /* the JSON document */
 
-/* What goes into the head of an answer with this status, or NULL. */
+/* The header lines of an answer with this status, or NULL. */
 const char *problem_headers(enum status status);
 
 #define PROBLEM_TYPE "application/problem+json"

@@ -1,4 +1,4 @@
-/* What calls with one receipt and calls with many say alike. Private to src/api. */
+/* What calls with one receipt and calls with many share. Private to src/api. */
 #ifndef TRIAGE_API_RECEIPTS_H
 #define TRIAGE_API_RECEIPTS_H
 
@@ -23,10 +23,10 @@ struct settle_fields {
 /* The target is a struct settle_fields, or begins with one. */
 field_take settle_take_delay, settle_take_reason, settle_take_lease;
 
-/* False when it is missing: the call was refused and is gone. */
+/* False when the lease is missing: the call was refused, and is gone. */
 MUST_USE bool settle_has_lease(struct call *c, const struct settle_fields *s);
 
-/* Puts them into the call's op; the reason is copied. */
+/* Puts the fields into the call's op; the reason is copied. */
 void settle_keep(struct call *c, const struct settle_fields *s);
 
 extern const char receipt_never_valid[]; /* a sentence */

@@ -1,5 +1,5 @@
 /* Ack, nack, release and extend for many receipts at once. Each entry has a result of its own, in
- * order; what else the body says holds for all of them. */
+ * order. The other fields of the body (delay, reason, lease) hold for all entries. */
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/receipts.h"
@@ -41,8 +41,8 @@ static bool take_entry_receipt(struct field *f, void *target)
     return f->value->type == JSON_STRING || field_refuse(f, "must be a string.");
 }
 
-/* The entry at token `at`, which stands at `base` in the body. What was left out comes first: it is
- * the caller's mistake, whatever the rest says. */
+/* Reads the entry at token `at`, which stands at `base` in the body. Missing fields are refused
+ * before wrong ones. */
 static bool entry_read(const struct json_doc *doc, uint32_t at, const char *base,
                        struct settle_item *item, struct problem *p)
 {
@@ -167,7 +167,7 @@ static void batch_submit(struct call *c, enum engine_verb verb)
         call_submit(c, REQUEST_SETTLE, batch_finish);
 }
 
-/* A verb that wants receipts and nothing else. */
+/* For a verb that takes receipts and no other fields. */
 static void settle_plain(struct call *c, enum engine_verb verb)
 {
     static const struct field_spec specs[] = {FIELD("receipts", take_receipts)};

@@ -1,6 +1,6 @@
-/* The answers of a batch, in the order of its entries. An entry is either an item
- * that was handed to the engine, or a problem that was found before: then it is told
- * in its place and does not stop the others. */
+/* The answers of a batch, in the order of its entries. An entry is either an item that
+ * is handed to the engine, or a problem that was found before. A problem stands in the
+ * place of its entry, and does not stop the others. */
 #ifndef TRIAGE_API_RESULTS_H
 #define TRIAGE_API_RESULTS_H
 
@@ -20,10 +20,10 @@ void results_fini(struct results *r);
 void results_add_item(struct results *r);
 void results_add_problem(struct results *r, const struct problem *p);
 
-/* Answers with {"results": […]}; `put` encodes the n-th item. */
+/* results_reply() answers with {"results": […]}; `put` encodes the n-th item. results_put_all()
+ * appends the same to the answer, without the last brace. */
 typedef void results_put(struct call *c, uint32_t n);
-void results_put_all(struct call *c, const struct results *r,
-                     results_put *put); /* the same, up to its last brace */
+void results_put_all(struct call *c, const struct results *r, results_put *put);
 void results_reply(struct call *c, const struct results *r, results_put *put);
 
 #endif

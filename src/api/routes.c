@@ -15,7 +15,7 @@
 
 /* Literal segments come before parameters: the first pattern that fits is the resource. */
 static const struct route routes[] = {
-    /* Looked through from the top: what is asked most comes first. */
+    /* The table is searched from the top, so the routes that are used most come first. */
     {VERB_POST, MESSAGES, messages_enqueue, ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
      BODY_MESSAGE},
     {VERB_GET, MESSAGES, claim_one, ROLE_CONSUME, ROUTE_CHANGES | ROUTE_QUERY, 0},

@@ -1,5 +1,4 @@
-/* Which path and method lead to which handler: one table, and how a path is
- * found in it. Private to src/api. */
+/* The table of routes: which path and method lead to which handler. Private to src/api. */
 #ifndef TRIAGE_API_ROUTES_H
 #define TRIAGE_API_ROUTES_H
 
@@ -34,11 +33,11 @@ struct route {
 
 #define ROUTE_SEGMENTS_MAX 7
 
-/* A parameter's raw text. */
+/* A route that was found, and the raw text of its parameters. */
 struct route_match {
     const struct route *route; /* NULL: see `known` */
-    bool known;                /* the path exists, with other methods */
-    char allow[48];            /* those */
+    bool known;                /* the path exists, with other methods … */
+    char allow[48];            /* … which are these */
     struct http_slice queue;
     struct http_slice name;
     struct http_slice id;
@@ -46,7 +45,7 @@ struct route_match {
 
 void route_find(enum http_verb verb, const char *path, size_t len, struct route_match *match);
 
-/* The parameters alone, of a path for which this route was found before. */
+/* Finds the parameters alone, in a path for which this route was found before. */
 void route_parameters(const struct route *route, const char *path, size_t len,
                       struct route_match *match);
 size_t route_body_max(enum route_body body);

@@ -24,8 +24,8 @@ void server_health(struct call *c)
     call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
 }
 
-/* The engine's own words name addresses and paths: they are for those who may read, and for the
- * log, and not for whoever can reach the port. */
+/* The engine's own words may name addresses and paths. So only a token with the role `read` sees
+ * them, and the log. */
 static bool may_know(const struct call *c)
 {
     struct api *api = c->api;

@@ -1,4 +1,4 @@
-/* What is known of queues, as numbers. Private to src/api. */
+/* The numbers of a queue, for stats, lists and metrics. Private to src/api. */
 #ifndef TRIAGE_API_STATS_H
 #define TRIAGE_API_STATS_H
 
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* A copy of what a queue shows, for lists that are put in order later. */
+/* A copy of a queue's numbers, for lists that are sorted later. */
 struct queue_row {
     char name[QUEUE_NAME_MAX + 1];
     uint64_t paused; /* 0 or 1 */

@@ -21,8 +21,8 @@ static inline size_t base64_room(size_t len)
  * or has bits set that no byte uses. */
 bool base64_decode(const char *text, size_t len, char *out, size_t *out_len);
 
-/* Decodes %XX over itself, and '+' to a blank when `plus` is set. False when a '%' is not followed
- * by two hexadecimal digits. */
+/* Decodes %XX in place, and '+' to a blank when `plus` is set. False when a '%' is not followed by
+ * two hexadecimal digits. */
 bool percent_decode(char *text, size_t *len, bool plus);
 
 struct query_pair {

@@ -8,17 +8,17 @@
 
 struct buf;
 
-/* Puts these bytes in the place of `path`, under another name first (PATH.new). On the disk when it
- * returns true; else errno says why, and an older file is as it was. */
+/* Replaces the file `path` by these bytes: writes PATH.new, then renames it. True: the new file is
+ * on the disk. False: errno says why, and an older file is as it was. */
 bool file_replace(const char *path, const void *data, size_t len, mode_t mode);
 
-/* All of it, however many writes that takes; else errno says why. */
+/* Writes all bytes, in as many writes as that takes. False: errno says why. */
 bool file_write_all(int fd, const char *data, size_t len);
 
 /* Appends a whole file, or standard input when path is NULL; false with errno. */
 bool file_read(const char *path, struct buf *out);
 
-/* Makes names in the folder durable, or the name of `path` in the folder that has it. */
+/* Makes names durable: all that are in the folder, or that of `path` in its folder. */
 bool folder_sync(const char *folder);
 bool file_sync_name(const char *path);
 

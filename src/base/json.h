@@ -55,7 +55,7 @@ void json_fini(struct json_doc *doc);
  * `tokens_max` values, has invalid UTF-8, or an object repeats a key. doc->error says which. */
 bool json_parse(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max);
 
-/* The same in steps, for a long text: each reads at least `bytes`, or what is left. */
+/* json_parse() in steps, for a long text: each step reads at least `bytes`, or what is left. */
 enum json_step { JSON_MORE, JSON_READ, JSON_REFUSED };
 void json_begin(struct json_doc *doc, const char *text, size_t len, uint32_t tokens_max);
 enum json_step json_go_on(struct json_doc *doc, size_t bytes);
@@ -67,8 +67,8 @@ uint32_t json_next(const struct json_doc *doc, uint32_t container, uint32_t chil
 /* The member's token, or NULL when `object` is not an object or has no such member. */
 const struct json_token *json_get(const struct json_doc *doc, uint32_t object, const char *key);
 
-/* The array that is a member of `object`, for json_first(); 0 when there is none: token 0 is no
- * member of anything. json_index() is the way from any token to its number. */
+/* The number of the token of an array that is a member of `object`, for json_first(); 0 when there
+ * is none, since token 0 is the root. json_index() gives the number of any token. */
 uint32_t json_array(const struct json_doc *doc, uint32_t object, const char *key);
 uint32_t json_index(const struct json_doc *doc, const struct json_token *t);
 

@@ -11,9 +11,9 @@
 #include <emmintrin.h>
 #endif
 
-/* To the first such byte, or until less than a vector is left. Turning bit 1 makes the quote 0x20
- * and leaves the control characters below it, so that one signed comparison finds all but the
- * backslash. */
+/* Up to the first byte that does not stand for itself, or until less than a vector is left. Turning
+ * bit 1 makes the quote 0x20 and leaves the control characters below it: so one signed comparison
+ * finds quotes, control characters and bytes beyond ASCII, and only the backslash needs another. */
 static inline const char *json_plain_vectors(const char *s, const char *end)
 {
 #ifdef __SSE2__
@@ -33,9 +33,9 @@ static inline const char *json_plain_vectors(const char *s, const char *end)
     return s;
 }
 
-/* To the first such byte or the end, by words. The subtraction compares the bytes of a word and
- * answers in their high bits. A borrow from the next byte happens only above a byte that was found,
- * so the lowest bit found is true. */
+/* Up to the first byte that does not stand for itself, or the end, by words of eight bytes. The
+ * subtraction compares all bytes of a word at once, and answers in their high bits. A byte borrows
+ * from the next one only when it was found itself: so the lowest bit that is found is right. */
 static inline const char *json_plain(const char *s, const char *end)
 {
     const uint64_t ones = 0x0101010101010101u;

@@ -1,7 +1,7 @@
 /* Everything has a limit, and all of them are here. A size that comes from
  * outside is compared with one of these before anything is allocated for it.
- * tools/embed-sql puts the same numbers into the SQL functions: an expression is
- * of numbers alone. */
+ * tools/embed-sql puts the same numbers into the SQL functions: so a value is made
+ * of numbers and operators alone. */
 #ifndef TRIAGE_BASE_LIMITS_H
 #define TRIAGE_BASE_LIMITS_H
 
@@ -23,7 +23,7 @@
 #define SCHEDULE_EVERY_SECONDS_MAX (366LL * 86400)
 #define SCHEDULE_GRACE_SECONDS_MAX 86400
 #define SCHEDULE_PAYLOAD_MAX       (32 * 1024)
-#define SCHEDULE_METADATA_MAX      3840 /* what the server adds has room in METADATA_MAX */
+#define SCHEDULE_METADATA_MAX      3840 /* leaves room in METADATA_MAX for what the server adds */
 #define SCHEDULE_METADATA_KEYS_MAX 62
 #define SCHEDULE_MADE_UP_MAX       10000 /* missed due times in a row with missed = all */
 #define SCHEDULE_NEXT_MAX          100   /* due times to come, in one answer */
@@ -47,7 +47,7 @@
 #define COUNT_MAX           1000000000000000LL /* messages or bytes of a queue */
 #define IN_FLIGHT_MAX       1000000000
 #define HISTORY_SECONDS_MAX (366LL * 86400)
-#define LEVEL_NUMBER_MAX    1000000000 /* and as far below 0 */
+#define LEVEL_NUMBER_MAX    1000000000 /* its negative is the least */
 #define WEIGHT_UNIT         0.001
 #define WEIGHT_MAX          1000000.0
 #define WEBHOOK_MAX         511 /* bytes of a URL */
@@ -61,13 +61,13 @@
 #define HTTP_HEAD_MS_MAX     10000 /* whole head, from its first byte */
 #define HTTP_BODY_RATE_MIN   1024  /* bytes a second, in each window of HTTP_BODY_MS */
 #define HTTP_BODY_MS         10000
-#define HTTP_HOLD_MS_MAX     900000 /* at whose pace a body comes, and answers are read, at least */
+#define HTTP_HOLD_MS_MAX     900000 /* a large body or answer has to be through within this time */
 #define HTTP_IDLE_MS_MAX     75000  /* keep-alive between requests */
 #define HTTP_WRITE_MS_MAX    30000  /* a reader that does not read */
 #define HTTP_OUTPUT_MAX      (32 * 1024 * 1024) /* unsent bytes of one connection */
 #define HTTP_ACCEPTS_MAX     2                  /* connections taken in one turn of the loop */
 #define HTTP_HANDSHAKES_MAX  4                  /* steps of TLS handshakes in one turn */
-#define HTTP_HANDSHAKES_US   5000               /* and none begins after so long */
+#define HTTP_HANDSHAKES_US   5000               /* no further step begins in a turn after so long */
 #define HTTP_CONNECTIONS_MAX 16000 /* default; a setting, and never above the fd limit */
 #define HTTP_BUFFERS_MAX     (512 * 1024 * 1024) /* default; a setting */
 #define HTTP_BUFFERS_MIN     (128 * 1024 * 1024) /* room for the largest body, and some */

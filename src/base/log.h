@@ -11,14 +11,14 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_set_level(enum log_level level);
 const char *log_level_name(enum log_level level);
-bool log_wants(enum log_level level); /* what is logged at this level is written */
+bool log_wants(enum log_level level); /* whether a line of this level is written */
 bool log_level_parse(const char *name, enum log_level *level); /* error, warn, info, debug */
 
 /* `message` is constant text; `keys` is a printf format of key=value pairs, or "". */
 void log_event(enum log_level level, const char *message, const char *keys, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Foreign words inside quotes: their own quotes and line ends are changed in place. */
+/* Makes foreign text fit to stand in quotes: its own quotes and line ends are changed in place. */
 char *log_plain(char *text);
 
 #define log_error(message, ...) log_event(LOG_ERROR, message, __VA_ARGS__)

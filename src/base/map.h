@@ -8,9 +8,9 @@
 
 #define MAP_KEY_BYTES 16
 
-/* The key of the hash, for all maps of the process, before the first of them. Clients choose names
- * and dedup keys; with a key that they do not know they cannot choose many that fall on one place.
- * Without one the order of map_each is the same in every run. */
+/* Sets the hash's key for all maps of the process. Call it before the first map is used. Clients
+ * choose names and dedup keys: without knowing this key they cannot choose many that collide. When
+ * it is not called, the order of map_each is the same in every run. */
 void map_key(const uint8_t key[MAP_KEY_BYTES]);
 
 struct map_entry {

@@ -59,8 +59,8 @@ struct order_node *order_prev(const struct order *o, const struct order_node *no
 /* The first node whose (key, tie) is not below the given pair; NULL when there is none. */
 struct order_node *order_seek(const struct order *o, int64_t key, uint64_t tie);
 
-/* How many nodes stand before the given pair. Counted as far as that is cheap, else estimated from
- * a sample of the nodes, and then *exact is set to false. */
+/* How many nodes stand before the given pair. They are counted as far as that is cheap; further
+ * back the number is estimated from a sample of the nodes, and *exact is set to false. */
 uint64_t order_count_before(const struct order *o, int64_t key, uint64_t tie, bool *exact);
 
 void order_check(const struct order *o); /* walks every level and asserts; for tests */

@@ -10,8 +10,8 @@
 
 uint64_t siphash(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len);
 
-/* SipHash-1-3, in half the time: nobody who does not see the hashes can choose keys that collide.
- * For the places of a map, which are never shown; no tag. */
+/* SipHash-1-3, which takes half the time. Whoever does not see the hashes cannot choose keys that
+ * collide. For the places of a map, which are never shown; too weak for a tag. */
 uint64_t siphash_map(const uint8_t key[SIPHASH_KEY_BYTES], const void *data, size_t len);
 
 #endif

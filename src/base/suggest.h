@@ -15,7 +15,8 @@ struct suggestion {
 void suggest_begin(struct suggestion *s, const char *asked, size_t len);
 void suggest_offer(struct suggestion *s, const char *name);
 
-/* How many characters have to be put in, left out, replaced or swapped with their neighbour. */
+/* How many characters have to be added, removed, replaced or swapped with their neighbour to make
+ * one word of the other. */
 size_t suggest_distance(const char *a, size_t a_len, const char *b, size_t b_len);
 
 #endif

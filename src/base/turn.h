@@ -1,8 +1,8 @@
-/* How long the turns of an event loop take. A turn is the work between two waits: from when the
- * poll returned until the next one begins. Everybody on the loop waits for as long.
+/* How long the turns of an event loop take. A turn is the work between two waits: from when one
+ * poll returns until the next begins. Everybody on the loop has to wait while a turn lasts.
  *
- * It costs one look at the clock a turn. The start is libuv's own time, in whole milliseconds: what
- * is shown may be up to one too long. */
+ * Measuring costs one look at the clock a turn. The start of a turn is libuv's own time, in whole
+ * milliseconds: so a turn may be shown as up to a millisecond too long. */
 #ifndef TRIAGE_BASE_TURN_H
 #define TRIAGE_BASE_TURN_H
 
@@ -13,7 +13,7 @@
 
 #define TURN_SLOW_US   10000
 #define TURN_WINDOW_MS 60000
-#define TURN_SHARE_US  4000 /* of one turn, after which work that can wait for the next one does */
+#define TURN_SHARE_US  4000 /* after so long, work that can wait is left to the next turn */
 
 struct turn_counters {
     uint64_t turns;
@@ -32,22 +32,22 @@ struct turn_watch {
     atomic_ullong turns, slow, max_us, max_before_us;
 };
 
-/* libuv runs first what was started last. So init comes before, and start after, all else on this
- * loop that has handles of these kinds. With `detail` slow turns are logged, with the processor
- * time they took; that costs a system call. */
+/* libuv runs the handle that was started last first. So init comes before, and start after, all
+ * other prepare and check handles of this loop. With `detail` slow turns are logged with the
+ * processor time that they took; that costs a system call a turn. */
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop);
 void turn_watch_start(struct turn_watch *w, bool detail);
 void turn_watch_close(struct turn_watch *w);
 
 void turn_watch_add(const struct turn_watch *w, struct turn_counters *sum); /* any thread */
 
-/* How long the turn has been going on, by the same start. On its loop's thread. */
+/* How long the present turn has taken so far, by the same start. On the loop's thread. */
 static inline int64_t turn_us(const uv_loop_t *loop)
 {
     return (int64_t)(uv_hrtime() / 1000) - (int64_t)uv_now(loop) * 1000;
 }
 
-/* One turn is over. turn_watch_start() has it called. */
+/* Counts one turn. Called by the handles of turn_watch_start(); public for tests. */
 void turn_watch_count(struct turn_watch *w, uint64_t took_us, uint64_t now_ms);
 
 #endif

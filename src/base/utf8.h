@@ -11,8 +11,8 @@
 
 bool utf8_valid(const char *s, size_t len);
 
-/* The length of the well-formed sequence that starts with the byte beyond ASCII at s, or 0 when
- * there is none in the `left` bytes from there; left > 0. */
+/* `s` points at a byte beyond ASCII, with `left` > 0 bytes from there on. The length of the
+ * well-formed sequence that starts there, or 0 when there is none. */
 size_t utf8_sequence(const char *s, size_t left);
 
 /* Appends the character; code is at most 0x10FFFF and no surrogate. */

@@ -12,14 +12,14 @@
 #define ZONE_NAME_MAX    64
 #define ZONE_CHANGES_MAX 4096 /* the largest file of 2024 has 310 */
 #define ZONE_BYTES_MAX   (64 * 1024)
-#define ZONE_OFFSET_MAX  (26 * 3600) /* and as far west: RFC 8536 wants less */
+#define ZONE_OFFSET_MAX  (26 * 3600) /* seconds east or west of Greenwich; RFC 8536 wants less */
 
 /* The day of a year on which the rule of a footer changes the clocks. */
 struct zone_day {
     enum { ZONE_DAY_JULIAN, ZONE_DAY_OF_YEAR, ZONE_DAY_OF_MONTH } kind;
     int day;           /* Jn: 1 to 365, never the leap day. n: 0 to 365. Mm.w.d: d, Sunday is 0 */
     int month, week;   /* Mm.w.d; week 5 is the last */
-    int32_t at_offset; /* seconds after midnight, by the clock that is left; may be negative */
+    int32_t at_offset; /* seconds after midnight, by the clock before the change; may be negative */
 };
 
 struct zone_rule {
@@ -46,7 +46,7 @@ struct zone *zone_parse(const void *data, size_t len);
 struct zone_span {
     int64_t from_s, until_s; /* until_s is the first second of the next; INT64_MIN, INT64_MAX */
     int32_t offset;          /* local time less UTC */
-    int32_t before;          /* the one of the span before; the same when there is none */
+    int32_t before; /* the offset of the span before; equal to `offset` when there is none */
 };
 
 /* NULL is UTC. */

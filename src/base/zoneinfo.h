@@ -1,6 +1,6 @@
-/* The zones of this machine: /usr/share/zoneinfo, from the package tzdata. Each is
- * read once and kept; when its file is another one, which is looked for every hour,
- * it is read again. Any thread. */
+/* The zones of this machine: /usr/share/zoneinfo, from the package tzdata. Each zone is
+ * read once and kept. Every hour its file is looked at, and read again if it has changed.
+ * Any thread. */
 #ifndef TRIAGE_BASE_ZONEINFO_H
 #define TRIAGE_BASE_ZONEINFO_H
 

@@ -1,12 +1,13 @@
-/* Alerts: a queue may say how many dead letters, or how long a wait of its oldest ready message,
- * are too much. Once a second a shard looks at those of its queues that say so. Reaching a
- * threshold raises an alert and falling below it clears it; each change is logged once, and posted
- * to the queue's webhook if it has one. Nothing is remembered over a restart: what is still over
- * its threshold is then raised again. On the shard's loop.
+/* Alerts. A queue may have thresholds: for its number of dead letters, and for the age of its
+ * oldest ready message. Once a second a shard looks at its queues that have one. Reaching a
+ * threshold raises an alert and falling below it clears it. Each change is logged once, and posted
+ * to the queue's webhook if it has one. Nothing is remembered over a restart: an alert that is
+ * still over its threshold is raised again then. On the shard's loop.
  *
- * Of several servers on one store all look, and one posts: engine_speaks(). Whoever begins to speak
- * does not know what its predecessor still told. So it posts again what is raised, and what was
- * cleared in the last ALERT_AGAIN_MS: a change may be told twice, and is not lost. */
+ * Of several servers on one store all look, and one posts: the speaker (engine_speaks). A new
+ * speaker does not know which changes the old one got to post. So it posts again all alerts that
+ * are raised, and those that were cleared in the last ALERT_AGAIN_MS. A change may be posted twice,
+ * and none is lost. */
 #ifndef TRIAGE_BROKER_ALERTS_H
 #define TRIAGE_BROKER_ALERTS_H
 
@@ -39,8 +40,8 @@ struct alert_list {
 };
 
 void alerts_watch(struct dispatcher *d);  /* the queue is open, or its configuration has changed */
-void alerts_forget(struct dispatcher *d); /* the queue goes: what is raised is cleared */
-void alerts_check(struct shard *s);       /* looks, if it is time to */
+void alerts_forget(struct dispatcher *d); /* the queue goes: its alerts are cleared */
+void alerts_check(struct shard *s);       /* looks at the queues, if a second has passed */
 int64_t alerts_due_ms(const struct shard *s); /* from now; INT64_MAX when nothing is watched */
 uint32_t alerts_raised(const struct dispatcher *d); /* a bit for each enum alert_kind */
 

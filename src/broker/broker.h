@@ -44,7 +44,7 @@ enum request_kind {
     REQUEST_CONFIGURE,    /* configure; created */
     REQUEST_DELETE,       /* deletion */
     REQUEST_QUEUE,        /* show.each is called once */
-    REQUEST_STATS,        /* the same, with what the engine has to count */
+    REQUEST_STATS,        /* as QUEUE, with `aged` and `late`, which the engine has to count */
     REQUEST_SCHEDULE_SET, /* op.schedule; the queue is created as by PUT; created */
     REQUEST_SCHEDULE,     /* op.verb SCHEDULE_LIST or SCHEDULE_DELETE */
     REQUEST_QUEUES,       /* show.each is called for every queue of every shard, in no order */
@@ -57,7 +57,7 @@ struct queue_name {
     char text[QUEUE_NAME_MAX + 1];
 };
 
-/* What a queue may be warned about, by the name of its threshold in the configuration. */
+/* The kinds of alerts, with the name of the threshold in a queue's configuration. */
 #define ALERT_KINDS(X)                                                                             \
     X(DEAD_LETTERS, "dead_letters")                                                                \
     X(OLDEST_READY, "oldest_ready_seconds")
@@ -81,7 +81,7 @@ struct queue_facts {
      * than it promises. */
     uint64_t aged;
     uint64_t late;
-    bool exact; /* those two are no estimates */
+    bool exact; /* `aged` and `late` are no estimates */
 };
 
 /* What a message waits for; bits. */
@@ -96,29 +96,31 @@ struct position {
     struct message_id id;
     enum message_state state;
     uint8_t slot;
-    struct level level; /* no name when the queue has it no more */
+    struct level level; /* without a name when the queue does not have it any more */
     int64_t ready_ms;
-    /* The rest for scheduled and ready ones. */
-    struct level effective; /* as which it counts */
-    uint64_t ahead;
-    bool exact;        /* `ahead` is no estimate */
-    uint32_t wait_for; /* enum wait_for */
+    /* The rest is for scheduled and ready messages. */
+    struct level effective; /* the level that it counts as */
+    uint64_t ahead;         /* messages that go before it */
+    bool exact;             /* `ahead` is no estimate */
+    uint32_t wait_for;      /* enum wait_for */
     double claims_per_second;
     int64_t start_ms; /* wall clock; INT64_MAX: nobody can tell */
 };
-/* How many messages the answer of a claim has room for now, on the shard's thread, before anything
- * is leased. 0 refuses the claim as overloaded. */
+/* How many messages the answer of a claim has room for now. Called on the shard's thread, before
+ * anything is leased. 0 refuses the claim as overloaded. */
 typedef uint32_t request_room(struct request *r);
 
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
 
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
- * thread. Any status but OK refuses, with r->field and r->detail set. It is called again when the
- * configuration was changed meanwhile, and when it has set r->configure.keeps_used and a level that
- * it dropped is in use: that one's slot is then among r->configure.stay. */
+ * thread. Any status but OK refuses the request, with r->field and r->detail set. It is called
+ * again in two cases: somebody else changed the configuration meanwhile; or it has set
+ * r->configure.keeps_used and dropped a level that is in use. In the second case r->configure.stay
+ * has the slot of that level. */
 typedef enum status request_configure(struct request *r, struct queue_config *config, bool is_new);
 
-/* Claims of which one alone may take something: the first whose turn comes. */
+/* The parts of a CLAIM_MANY that wait: only one of them may take messages, the first whose turn
+ * comes. */
 struct race {
     _Atomic uint32_t holder; /* the place of the one that is taking; 0: nobody is */
 };
@@ -250,7 +252,8 @@ struct broker_counters {
     uint64_t fired;         /* messages of schedules */
 };
 
-/* While a schedule is shown, on the shard's thread: why its due time has no message yet, or OK. */
+/* Why the due time of a schedule has no message yet, or OK. Only while the schedule is shown, on
+ * the shard's thread. */
 enum status broker_schedule_refusal(const struct request *r, const char *name);
 
 /* Opens the engine with one shard on each of loops[0 … shard_count). */
@@ -263,13 +266,14 @@ struct broker_port *broker_port_open(struct broker *b, uv_loop_t *loop);
 /* `r` is the broker's until done; done may not be called before this returns. */
 void broker_submit(struct broker_port *port, struct request *r);
 
-/* Calls r->done in a later turn of the port's loop, and does nothing else with `r`. For work that
- * takes long: it is to stop when the turn has had its share. */
+/* Calls r->done in a later turn of the port's loop, and does nothing else with `r`. For long work
+ * that is done in steps: it stops when broker_is_late(), and goes on in that later turn. */
 void broker_later(struct broker_port *port, struct request *r);
 bool broker_is_late(const struct broker_port *port);
 
-/* The consumer went away, or is not to wait any longer: a parked claim ends empty, a claimed
- * message goes back unharmed and op.claim.found is 0. done is still called. On the port's loop. */
+/* The consumer has hung up, or is not to wait any longer. A parked claim ends empty. Messages that
+ * were claimed for it are released, and op.claim.found is 0. `done` is still called. On the port's
+ * loop. */
 void broker_hangup(struct request *r);
 
 /* On each shard's loop, from its own thread: no new work (503 draining), parked claims end empty;
@@ -280,8 +284,8 @@ void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), 
 void broker_close_handles(struct broker *b, uv_loop_t *loop);
 void broker_close(struct broker *b); /* all shards drained and their loops ended */
 
-/* A backup of the engine's store, away from all loops; `done` is called on the port's. What goes on
- * with the queues does not wait for it. Ended when the broker drains. */
+/* Makes a backup of the engine's store on a thread of its own, so that no queue waits for it;
+ * `done` is called on the port's loop. It is ended when the broker drains. */
 struct broker_backup {
     struct engine_backup backup; /* directory is set by the caller; cancel is the broker's */
     enum status status;
@@ -297,8 +301,8 @@ void broker_backup_cancel(struct broker_backup *b); /* any thread; done is still
 /* Any thread. */
 void broker_backup_progress(struct broker *b, struct engine_backup_progress *p);
 enum status broker_health(struct broker *b, struct buf *detail);
-bool broker_speaks(struct broker *b); /* it sends the alerts of all that share its store */
-bool broker_failed(struct broker *b); /* for good: the process is to end and start again */
+bool broker_speaks(struct broker *b); /* it sends the alerts for all servers on the store */
+bool broker_failed(struct broker *b); /* the engine has failed: the process has to end */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);
 

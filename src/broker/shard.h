@@ -8,19 +8,19 @@
  *   deletion.c       a queue goes
  *   view.c           what other processes did to a queue, before something is decided by it
  *   level.c          the level that a request names, or its refusal
- *   dispatch.c       who gets which message: policy, waiting consumers
+ *   dispatch.c       which consumer gets which message: policy, waiting consumers
  *   absent.c         consumers that wait for a queue that is not there yet
  *   many.c           consumers that take from several queues at once
  *   portions.c       purge, redrive and drop: work that is done in portions
  *   escalate.c       messages get another level, one or many
  *   store.c          messages come in: large batches in portions
- *   import.c         messages from elsewhere: their levels have to be there
+ *   import.c         imports: refused as a whole when the queue lacks a level
  *   show.c           queues are shown, one or all of them
- *   explain.c        why a message waits; what is there of what age
+ *   explain.c        why a message waits; how many messages have aged or are late
  *   claim_rate.c     how many messages were claimed of late
  *   schedules.c      messages of due times; what clients ask about schedules
  *   backup.c         a copy of the store, on a thread of its own
- *   alerts.c         thresholds that were crossed; webhook.c tells the world */
+ *   alerts.c         thresholds that were crossed; webhook.c posts them */
 #ifndef TRIAGE_BROKER_SHARD_H
 #define TRIAGE_BROKER_SHARD_H
 
@@ -251,21 +251,21 @@ void shard_hangup(struct request *r);
 void shard_free(struct shard *s);
 
 void shard_look_at_clock(struct shard *s); /* unless it was done in this turn */
-/* The turn has had its share of work: what shows messages waits for the next one. What is small is
- * never asked to wait. */
+/* Whether the turn has had its share of work: then work that shows messages waits for the next
+ * turn. False as long as the answers of this turn are small, whatever the clock says. */
 bool shard_is_late(const struct shard *s);
 void shard_submit(struct shard *s, struct engine_op *op);
 void shard_touched(struct shard *s, struct engine_queue *q); /* a sweep has changed it */
 void shard_finish(struct shard *s, struct request *r, enum status status);
-/* The same, with what the engine said. A queue that is gone may be there again, made by another
- * process: then the request begins anew. */
+/* Finishes a request with the status that the engine gave. If that says that the queue is gone,
+ * another process may have made it again: then the request starts over instead. */
 void shard_end(struct shard *s, struct request *r, enum status status);
 void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
                   const char *detail);
 void shard_pass_on(struct dispatcher *d, struct request *r); /* r->op, as it is, to the engine */
 void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
 struct work *work_new(struct shard *s, struct request *r, enum work_kind kind); /* it has none */
-void work_free(struct shard *s, struct request *r); /* its timer too; fine when there is none */
+void work_free(struct shard *s, struct request *r);        /* its timer too; r->work may be NULL */
 int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
 void list_insert(struct request_list *l, struct request *r, struct request *before);
 void list_append(struct request_list *l, struct request *r);
@@ -274,7 +274,7 @@ void list_remove(struct request_list *l, struct request *r);
 /* dispatch.c */
 void dispatch_claim(struct dispatcher *d, struct request *r);
 void dispatch_mark(struct dispatcher *d);      /* it may have something for a waiting consumer */
-void dispatch_mark_late(struct dispatcher *d); /* … now that the engine has answered */
+void dispatch_mark_late(struct dispatcher *d); /* the same, after an op is done */
 void dispatch_serve(struct dispatcher *d);
 void dispatch_timeout(struct request *r); /* it waited long enough */
 void dispatch_hangup(struct request *r);
@@ -352,12 +352,13 @@ static inline void dispatcher_ref(struct dispatcher *d)
 
 /* creation.c */
 void creation_begin(struct shard *s, struct request *r); /* a request for a queue not known */
-/* Asks the engine whether another process has made it; for r, or for those who wait for it. */
+/* Asks the engine whether another process has made the queue `name`; for r, or for the claims that
+ * wait for the queue (r is NULL). */
 void creation_look_up(struct shard *s, const char *name, struct request *r);
 
 /* configuration.c */
-/* The queue may have another configuration than the policy was made by: whoever uses the policy
- * asks first. Each configuration fills the buckets once, however often it is heard of. */
+/* To be called before the policy is used: makes the policy anew when the queue has another
+ * configuration by now. That fills the buckets, once for each configuration. */
 void configuration_follow(struct dispatcher *d);
 /* The request edits the configuration; that it is paused or not any more is noted with the time. */
 enum status configuration_edit(struct shard *s, struct request *r, struct queue_config *config,
@@ -368,7 +369,7 @@ void configuration_change(struct dispatcher *d, struct request *r);
 void deletion_begin(struct dispatcher *d, struct request *r);
 
 /* view.c */
-/* Calls `then` with what other processes have done to the queue up to now. */
+/* Asks the engine what other processes have done to the queue up to now, then calls `then`. */
 void view_refresh(struct dispatcher *d, struct request *r,
                   void (*then)(struct dispatcher *d, struct request *r));
 
@@ -377,13 +378,14 @@ void portions_begin(struct dispatcher *d, struct request *r); /* PURGE, REDRIVE,
 void portions_go_on(struct request *r);                       /* its timer */
 
 /* level.c */
-/* By what we know there is no such level, and others may have changed that: r has not looked yet.
- */
+/* Whether r has to look first: as far as we know the queue has no such level, but another process
+ * may have made it, and r has not looked yet. */
 bool level_may_be_new(const struct dispatcher *d, const struct request *r,
                       const struct priority_ref *priority);
 void level_refuse(struct shard *s, struct request *r, const char *field);
+/* The slot of the level that `priority` names; -1 when it names none. False: r was refused. */
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
-                const char *field, int *slot); /* false: refused; *slot -1 for none named */
+                const char *field, int *slot);
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

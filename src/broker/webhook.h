@@ -2,11 +2,11 @@
  * network: a thread of its own, started with the first post, sends them, tries each a few times and
  * then gives it up. What cannot be kept is dropped, counted and logged. Any thread may post.
  *
- * Receivers do not wait for each other. A receiver is the host and port of a URL; it has a few
- * posts under way at a time and a limited number waiting, so that a slow one delays and drops its
- * own alone. When all places are taken, the receiver that has the most gives one to who has fewer;
- * and who has the fewest under way is next. The posts of one queue are sent one after the other:
- * "cleared" never overtakes "raised".
+ * Receivers do not wait for each other. A receiver is the host and port of a URL. It may have a few
+ * posts under way at a time and a limited number waiting: so a slow receiver delays and drops its
+ * own posts alone. When all places are taken, the receiver that has the most loses one to a
+ * receiver that has fewer. The receiver with the fewest posts under way is served next. The posts
+ * of one queue are sent one after the other: "cleared" never overtakes "raised".
  *
  * Whoever configures a queue chooses a URL, and the server connects to it from inside the
  * operator's network. So addresses of this machine and of its link are refused unless the operator

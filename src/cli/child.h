@@ -15,7 +15,7 @@ struct child {
     struct buf input;        /* what remains to be fed */
     size_t input_sent;
     struct buf line;      /* the line of standard error being read, cut when long */
-    struct buf last_line; /* the last whole one that was not blank */
+    struct buf last_line; /* the last whole line that was not blank */
 };
 
 /* The environment of a command: ours, with names set on top. */

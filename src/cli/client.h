@@ -23,12 +23,12 @@ struct client {
     char curl_error[CURL_ERROR_SIZE];
     struct buf url;
     struct buf body;    /* what is sent; the caller fills it */
-    long wait_seconds;  /* how long the server may stay silent by agreement */
+    long wait_seconds;  /* how long the server was asked to wait: so long it may stay silent */
     int64_t limit_ms;   /* how long the whole call may take; 0: no limit but that of silence */
     CURLM *multi;       /* where it is under way; NULL when it is not, or is performed alone */
     const char *server; /* borrowed, for complaints */
     bool has_options;   /* its fields come from options: complaints name those */
-    const char *priority_word; /* what its /priority is called, when that is no option */
+    const char *priority_word; /* what complaints call the field /priority, when it is no option */
     size_t base_len;           /* of the url: scheme and host, and a path before ours */
 
     /* The answer. */

@@ -123,7 +123,7 @@ static void show(struct apply *a, const struct wish *w, const struct config_diff
     buf_lit(&a->report, "]}");
 }
 
-/* Nobody is there to ask: then only --yes is a yes. */
+/* Asks whether levels may be dropped. Where nobody can be asked, only --yes is a yes. */
 static bool agree(const struct apply *a, const struct wish *w, const char *dropped)
 {
     bool asks = isatty(STDIN_FILENO) && isatty(STDERR_FILENO) && strcmp(a->path, "-") != 0;

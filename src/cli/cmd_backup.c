@@ -1,4 +1,5 @@
-/* backup: the server copies its data directory while it serves; here is shown how far it is. */
+/* backup: the server copies its data directory while it serves; this command shows how far it is.
+ */
 #include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/out.h"

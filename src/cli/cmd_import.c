@@ -26,7 +26,7 @@
 #define BATCH_BYTES_MAX (HTTP_BODY_MAX / 4)
 #define LINE_BYTES_MAX  (HTTP_BODY_MAX / 4) /* several times what the largest message needs */
 #define LINE_TOKENS_MAX 200000
-#define ENQUEUED_HERE   UINT64_MAX /* not from an export: after those that are, in order of lines */
+#define ENQUEUED_HERE   UINT64_MAX /* not from an export: goes last, in the order of the lines */
 
 /* Where a message stands in the file. */
 struct import_line {
@@ -192,8 +192,8 @@ static bool same_configuration(struct import_run *im)
     return same;
 }
 
-/* Levels that the queue has and the file has not go when no message stands in them: producers may
- * have begun to fill it. */
+/* Gives the queue the file's configuration. Levels that only the queue has are dropped when they
+ * hold no message; others stay, because producers may have begun to fill them. */
 static int configuration_put(struct import_run *im, bool there)
 {
     struct client *c = &im->call;
@@ -215,8 +215,9 @@ static int configuration_put(struct import_run *im, bool there)
     return status;
 }
 
-/* A queue that is missing is made as it was; one that is there stays as it is, unless asked. Then
- * each level of the file has its level in the queue, or nothing is stored. */
+/* A queue that is missing is made as the file says. One that exists stays as it is, unless
+ * --configure was given. After that each level of the file must have its level in the queue;
+ * otherwise nothing is stored. */
 static int import_configure(struct import_run *im)
 {
     struct client *c = &im->call;
@@ -336,7 +337,7 @@ static int import_line(struct import_run *im, const struct import_line *line)
     return CLI_DONE;
 }
 
-/* Schedules come last: what they put is behind what was there. */
+/* Schedules are set last, so that their messages come behind the imported ones. */
 static int import_schedule(struct import_run *im, const char *line, size_t len)
 {
     struct client *c = &im->call;
@@ -357,8 +358,8 @@ static int import_schedule(struct import_run *im, const char *line, size_t len)
     return status;
 }
 
-/* Those of a queue that was there are somebody's, and so is that it has none: they stay so, unless
- * asked. */
+/* The schedules of a queue that existed before stay as they are, also when it has none, unless
+ * --configure was given. */
 static int import_schedules(struct import_run *im)
 {
     int status = CLI_DONE;

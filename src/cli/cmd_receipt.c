@@ -87,7 +87,7 @@ static int settle_many(struct client *c, const struct settling *s, char **pairs,
     return client_run(c, "POST", TYPE_JSON);
 }
 
-/* `pairs` are those operands between the queue and the end of `count`. Frees the fields. */
+/* `pairs` are `count` pairs of operands: ID and RECEIPT. Frees the fields. */
 static int settle(struct settling *s, const struct cli *cli, const char *queue, char **pairs,
                   int count)
 {

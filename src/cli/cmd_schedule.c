@@ -184,7 +184,7 @@ static int schedule_delete(int argc, char **argv, const struct cli *cli)
     return simple_run(&spec, argc, argv, cli, "DELETE", SCHEDULE_PATH);
 }
 
-/* What is there is set again, with another `paused`. */
+/* Reads the schedule and sets it again, with another `paused`. */
 static int set_paused(const struct arg_spec *spec, int argc, char **argv, const struct cli *cli,
                       bool paused)
 {
@@ -234,7 +234,7 @@ static int schedule_resume(int argc, char **argv, const struct cli *cli)
     return set_paused(&spec, argc, argv, cli, false);
 }
 
-/* A line and a zone, looked at without a server. */
+/* schedule next: the due times of a cron line in a zone, without a server. */
 
 static void print_local(int64_t at_s, const struct zone *zone)
 {

@@ -1,7 +1,7 @@
 #include "cli/config_diff.h"
 #include "cli/out.h"
 
-/* The same for programs. */
+/* Adds a difference to d->changes, which is for programs. */
 static void add_change(struct config_diff *d, const char *path, const struct json_token *from,
                        const struct json_token *to)
 {
@@ -46,7 +46,8 @@ static const struct json_token *counterpart(const struct json_doc *doc, uint32_t
     return NULL;
 }
 
-/* Which is compared by name: see compare_default(). */
+/* Whether this is default_priority, which is compared by the level's name: see compare_default().
+ */
 static bool is_default_level(const struct json_token *t)
 {
     return json_key_is(t, "default_priority");
@@ -128,7 +129,7 @@ static void put_level(struct buf *out, const struct json_doc *doc, uint32_t leve
     out_level(out, json_get(doc, level, "number"), json_get(doc, level, "name"));
 }
 
-/* A number may be that of another level on the other side. */
+/* Compares the default levels by name: the same number may mean another level on the other side. */
 static void compare_default(struct config_diff *d, const struct json_doc *now,
                             const struct json_doc *next)
 {

@@ -37,8 +37,9 @@ static bool level_find(const struct json_doc *config, const char *member, const 
     return false;
 }
 
-/* What a level of the file is called there: by its name, which the head of the file knows, however
- * a line or the user calls it. A text that the head does not know is its own name. */
+/* The name that a level has in the file. A line or the user may call it by number; the
+ * configuration at the head of the file has its name. A text that the head does not know counts as
+ * a name. */
 static void file_name(const struct json_doc *from, const char *text, size_t len, bool is_number,
                       char name[LEVEL_NAME_MAX + 1])
 {
@@ -82,7 +83,7 @@ void import_levels_note(struct import_levels *l, const struct json_doc *line)
     memcpy(level->name, t->str, t->len);
 }
 
-/* What the user said of it: false when what was said makes no sense. */
+/* Where the user's --map sends the level; false when the --map makes no sense. */
 static bool mapped(const struct import_levels *l, struct import_level *level,
                    const struct json_doc *from, const struct json_doc *to)
 {
@@ -143,7 +144,7 @@ static void put_names(struct buf *out, const struct json_doc *config,
     }
 }
 
-/* A level that the file has not is a typo: its messages would go elsewhere, or nowhere. */
+/* A --map of a level that the file does not have is refused as a typo. */
 static bool maps_are_known(const struct import_levels *l, const struct json_doc *from)
 {
     for (size_t i = 0; i < l->maps.count; i++) {

@@ -126,8 +126,9 @@ static int64_t lease_of(const struct json_doc *doc, uint32_t message)
     return ms < LEASE_MS_MIN ? LEASE_MS_MIN : ms;
 }
 
-/* An extend that is under way has no purpose any more, and one whose answer was lost would keep the
- * settling waiting for it. The server bears an extend that comes after the ack. */
+/* Begins to settle the message. An extend that is under way is given up: it has no purpose any
+ * more, and its answer may never come. An extend that reaches the server after the ack does no
+ * harm. */
 static void job_settle(struct job *job, enum job_request want)
 {
     client_abandon(&job->call);
@@ -293,7 +294,7 @@ int64_t job_due_ms(const struct job *job)
     return earlier(due, job->kill_at_ms);
 }
 
-/* No answer, or one that says to come back. */
+/* Whether the call may be tried again: no answer came, or one that says to come back. */
 static bool is_passing(const struct client *c)
 {
     return c->http == 0 || c->http == 408 || c->http == 429 || c->http >= 500;
@@ -335,7 +336,8 @@ static void report_nack(const struct job *job)
                  state ? (int)state->len : 7, state ? state->str : "waiting");
 }
 
-/* The first try may have done it, and only its answer was lost: then its receipt is used up. */
+/* Whether an earlier try has settled the message and only its answer was lost: then the receipt is
+ * refused now. */
 static bool was_settled(const struct job *job)
 {
     return job->repeated && (job->call.http == 404 || job->call.http == 409);

@@ -14,7 +14,7 @@
 
 enum job_state { JOB_FREE, JOB_RUNNING, JOB_SETTLING };
 
-/* Why the command ends; anything but the first means that it was told to. */
+/* Why the command ends. In all cases but JOB_BY_ITSELF we ended it. */
 enum job_ending { JOB_BY_ITSELF, JOB_TIMED_OUT, JOB_INTERRUPTED, JOB_LEASE_LOST };
 
 enum job_request { JOB_NOTHING, JOB_EXTEND, JOB_ACK, JOB_NACK, JOB_RELEASE };

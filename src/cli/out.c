@@ -121,7 +121,7 @@ static void put_member(struct grid *t, const struct json_doc *doc, uint32_t at, 
     name->len = before;
 }
 
-/* What stands below the members, or says less than something that does. */
+/* Whether a member is not shown as a line, because a table or the payload below shows it. */
 static bool is_elsewhere(const struct json_doc *doc, uint32_t object, uint32_t at)
 {
     const struct json_token *t = &doc->tokens[at];
@@ -149,7 +149,7 @@ static void put_members(struct grid *t, const struct json_doc *doc, uint32_t at,
     }
 }
 
-/* Whether a row of the array has something else than null there. */
+/* Whether any row of the array has a value other than null in this column. */
 static bool anybody_has(const struct json_doc *doc, uint32_t array, const char *column)
 {
     for (uint32_t i = json_first(doc, array); i; i = json_next(doc, array, i)) {

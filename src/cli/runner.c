@@ -100,7 +100,7 @@ static int64_t claim_max(const struct runner *r)
     return max > CLAIM_MAX ? CLAIM_MAX : max;
 }
 
-/* Where to claim, and the body as far as it says from which queues. */
+/* Sets the address of the claim, and begins its body with the names of the queues. */
 static void claim_address(const struct runner_options *o, struct client *c)
 {
     buf_puts(&c->body, "{");
@@ -245,7 +245,8 @@ static void collect_answers(struct runner *r, int64_t now_ms)
     }
 }
 
-/* What the server has already sent counts as claimed, so it is looked at before hanging up. */
+/* Ends a claim that waits. An answer that the server has already sent holds claimed messages, so it
+ * is looked at before hanging up. */
 static void claim_abort(struct runner *r, int64_t now_ms)
 {
     int running;

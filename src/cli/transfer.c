@@ -28,7 +28,8 @@ void transfer_configuration(struct buf *out, const struct json_doc *doc, uint32_
     buf_putc(out, '}');
 }
 
-/* The level goes by its name: the number may mean something else elsewhere, or soon. */
+/* The level goes by its name, because its number may mean another level in another queue, or later.
+ */
 void transfer_schedule(struct buf *out, const struct json_doc *doc, bool with_paused)
 {
     static const char *const without[] = {"name",      "next_due_at", "last_due_at", "count",

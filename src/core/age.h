@@ -9,18 +9,18 @@
 
 #include "core/config.h"
 
-/* Time from `from_ms` to `now_ms` in which the queue was not paused; 0 when that is in the future.
- */
+/* Time from `from_ms` to `now_ms` in which the queue was not paused; 0 when `from_ms` is in the
+ * future. */
 int64_t age_between(const struct queue_config *config, int64_t from_ms, int64_t now_ms);
 
 /* The latest ready time that has waited `wait_ms` by now. */
 int64_t age_cutoff(const struct queue_config *config, int64_t now_ms, int64_t wait_ms);
 
-/* As which rank a message counts that is at `rank` and ready since `ready_ms`. */
+/* The rank that a message counts as which is at `rank` and ready since `ready_ms`. */
 int age_effective_rank(const struct queue_config *config, int rank, int64_t ready_ms,
                        int64_t now_ms);
 
-/* Does it count as something more urgent than its level? */
+/* Does it count as a more urgent level than its own? */
 bool age_aged(const struct queue_config *config, int rank, int64_t ready_ms, int64_t now_ms);
 
 /* From this wait on a message of the level goes before all others, so that it is claimed within

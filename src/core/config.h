@@ -27,15 +27,15 @@ struct level {
     int64_t max_wait_ms; /* within which it is to be claimed; 0: no promise */
     uint32_t max_in_flight; /* leased at a time; 0: no limit */
     uint8_t slot;
-    /* On the way to an engine: 1 + the slot of the level that goes on under this name; 0: that of
-     * the level with the same name, if there is one. */
+    /* Only in a configuration on its way to an engine: 1 + the slot of an old level that goes on
+     * under this name. 0: the old level of the same name goes on, if there is one. */
     uint8_t heir_of;
 };
 
-/* When a queue was paused, wall clock: that time is nobody's age. */
+/* A time in which a queue was paused, wall clock. It does not count for the age of a message. */
 struct pause {
     int64_t from_ms;
-    int64_t until_ms; /* PAUSE_OPEN: it still is */
+    int64_t until_ms; /* PAUSE_OPEN: the queue is still paused */
 };
 
 #define PAUSE_OPEN INT64_MAX
@@ -62,19 +62,19 @@ struct queue_config {
     enum expired_fate expired;
     int64_t dedup_window_ms;
     enum dedup_scope dedup_scope;
-    uint64_t max_depth; /* scheduled and ready; 0: no limit. The same for the next. */
-    uint64_t max_bytes;
+    uint64_t max_depth;       /* scheduled and ready messages; 0: no limit */
+    uint64_t max_bytes;       /* … and their bytes; 0: no limit */
     int64_t history_ms;       /* how long done messages are kept; 0: not at all */
-    int64_t history_since_ms; /* what was done up to then is forgotten; 0: nothing. Wall clock, and
-                                 the engine's to set: config_adopt_history(). */
+    int64_t history_since_ms; /* messages that were done up to then are forgotten; 0: none. Wall
+                                 clock. The engine sets it: config_adopt_history(). */
 
     uint64_t alert_dead_letters;         /* 0: none */
     int64_t alert_oldest_ready_seconds;  /* 0: none */
     char alert_webhook[WEBHOOK_MAX + 1]; /* empty: none */
 };
 
-/* Whether a configuration is one that could have been made here: what a disk or a database says is
- * asked before anything counts on it. */
+/* Whether this code could have made the configuration. Ask before relying on one that was read from
+ * a disk or a database. */
 bool config_valid(const struct queue_config *config);
 bool queue_prefix_valid(const char *prefix, size_t len); /* what a queue's name may start with */
 
@@ -88,26 +88,28 @@ const char *const *config_profile_names(void); /* NULL-terminated */
 int levels_resolve(const struct queue_config *config, const struct priority_ref *priority);
 int levels_rank_of_name(const struct queue_config *config, const char *name); /* -1: none */
 
-/* Whether a number or a name could mean both. */
+/* Whether some number or name could mean both levels. */
 bool level_clashes(const struct level *a, const struct level *b);
 
 int levels_rank_of_slot(const struct queue_config *config, uint8_t slot); /* -1: no such level */
 
-/* Gives `next`'s levels their slots: those of `now`'s levels with the same name, or of which they
- * are the heirs, fresh ones for the rest. used[slot] says which slots hold messages. False, naming
- * the level, when one in use would vanish or no slot is free. A first configuration passes now ==
- * NULL. */
+/* Gives the levels of `next` their slots. A level gets the slot of the level of `now` that has its
+ * name, or whose heir it is (heir_of); other levels get free slots. used[slot] says which slots
+ * hold messages. False when a level in use would vanish, or no slot is free: *level_name says which
+ * level. For a queue's first configuration `now` is NULL. */
 bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_COUNT_MAX],
                         struct queue_config *next, const char **level_name);
 
-/* History. What a queue has forgotten it does not remember when it is told to keep more: a change
- * of history_ms at wall_ms moves `next`'s history_since_ms to where the shorter of both ends. */
+/* Sets history_since_ms of `next` after a change of history_ms at wall_ms. A queue that has
+ * forgotten a done message does not show it again when it is told to keep more. So everything older
+ * than the shorter of both history_ms is forgotten for good. */
 void config_adopt_history(const struct queue_config *now, struct queue_config *next,
                           int64_t wall_ms);
-/* Whether a message that was done at done_ms is kept. This rule alone says what anybody sees; when
- * an engine deletes what is not kept is its own matter. */
+/* Whether a message that was done at done_ms is kept. This rule alone decides what is shown. An
+ * engine may delete the message at any later time. */
 bool config_keeps(const struct queue_config *config, int64_t done_ms, int64_t wall_ms);
-/* When what is done at wall_ms counts as done: after all that is forgotten. */
+/* The time at which a message counts as done that is done at wall_ms: wall_ms, or later when the
+ * queue has forgotten up to a later time. */
 int64_t config_done_ms(const struct queue_config *config, int64_t wall_ms);
 
 /* The delay before attempt number `attempts` + 1; random01 in [0, 1) feeds the jitter. */

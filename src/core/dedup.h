@@ -9,13 +9,15 @@
 bool dedup_find(const struct queue *q, const char *key, size_t len,
                 const struct dedup_hit *elsewhere, struct instant now, struct dedup_hit *hit);
 void dedup_put(struct queue *q, const struct message *m);
-/* This key stands for that message, whatever it stood for. */
+/* From now on the key stands for this message, whatever it stood for before. */
 void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit);
-/* The key of a message that was enqueued elsewhere, unless somebody has it or its time is over. */
+/* Remembers the key of an imported message, unless another message has the key or the key's time is
+ * over. */
 void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere,
                  struct instant now);
 uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
-int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* the earlier of the two */
+int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* when the first key ends, or wall_ms
+                                                              if that is earlier */
 void dedup_clear(struct queue *q);
 
 #endif

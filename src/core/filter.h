@@ -1,5 +1,5 @@
-/* Which of a queue's waiting messages a bulk change is for: scheduled or ready
- * ones for which all conditions that are set hold. */
+/* Which messages of a queue a bulk change is for: scheduled or ready ones for which
+ * all conditions hold that are set. */
 #ifndef TRIAGE_CORE_FILTER_H
 #define TRIAGE_CORE_FILTER_H
 
@@ -12,15 +12,15 @@ struct filter {
     bool has_metadata;
     /* Private. */
     struct buf text;        /* the metadata that is asked for */
-    struct json_doc wanted; /* … parsed; and that of the message in hand */
-    struct json_doc found;
+    struct json_doc wanted; /* … parsed */
+    struct json_doc found;  /* the metadata of the message that is being compared, parsed */
 };
 
 void filter_init(struct filter *f);
 void filter_fini(struct filter *f);
 
-/* Every member of this object must be in a message's metadata, with the same value. False when it
- * is not a JSON object. Keeps a copy. */
+/* Sets the condition that every member of this object is in a message's metadata, with the same
+ * value. False when the text is not a JSON object. Keeps a copy. */
 bool filter_set_metadata(struct filter *f, const char *text, size_t len);
 
 /* `slot` is the level that f->priority means, or -1 for any. The message's body is in memory. */

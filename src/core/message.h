@@ -45,8 +45,8 @@ enum payload_kind {
     PAYLOAD_BYTES, /* base64 on the wire */
 };
 
-/* What names a message for good. It also tells where the message was born: an engine that orders
- * its store by (queue, slot, ready time, seq) finds it without an index. */
+/* What names a message for good. The id also tells where the message was born: an engine that
+ * orders its store by (queue, slot, ready time, seq) finds the message without an index. */
 struct message_id {
     uint32_t queue;   /* the queue's number, never used again after a delete */
     uint8_t slot;     /* the level it was put in */
@@ -71,7 +71,7 @@ struct priority_ref {
     char name[LEVEL_NAME_MAX + 1];
 };
 
-/* Who gave a message another level, when, and why; the last time it was done. */
+/* The last escalation of a message: who gave it another level, when, and why. */
 struct escalation {
     int64_t at_ms; /* wall */
     uint8_t from_slot;
@@ -117,13 +117,14 @@ struct message {
     /* In memory only. */
     uint8_t state;   /* enum message_state */
     uint8_t kind;    /* enum payload_kind; persists too */
-    uint8_t touched; /* delivered, moved or escalated: not as it was born any more */
+    uint8_t touched; /* not as it was born: it was delivered, escalated, redriven, or imported so */
     uint8_t home;    /* the engine's own, which the core does not look at; 0 at first */
 
     struct order_node node; /* tie: seq; key: ready_ms, or lease_until_ms while LEASED. Last. */
 };
 
-/* What a producer hands in. The body is owned and taken when the message is stored. */
+/* A message before it is stored, as a producer hands it in. The draft owns the body until the
+ * message is stored: then the message does. */
 struct draft {
     char *body; /* payload, metadata, dedup key, one after the other */
     uint32_t payload_len;
@@ -145,7 +146,7 @@ struct message *message_new(uint64_t seq); /* zeroed, with links for its seq */
 void message_free(struct message *m);
 
 struct delivery *message_delivery(struct message *m); /* made when missing */
-/* Why the last attempt failed, or why it ended; copied. */
+/* Why the last attempt failed, or why the message ended; copied. */
 void message_set_reason(struct message *m, const char *reason, uint32_t len);
 /* Gives a message that has none a time to live, up to this wall time. */
 void message_set_expiry(struct message *m, int64_t expire_ms);

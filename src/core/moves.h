@@ -2,7 +2,7 @@
  *
  *   queue.c     places, and the one function that moves a message between them
  *   put.c       a draft becomes a message
- *   import.c    and so does one from elsewhere, with its past
+ *   import.c    an imported message comes in, with its past
  *   lease.c     heads of lanes, leases on them, and their receipts
  *   end.c       what ends a message, and what brings a dead one back
  *   escalate.c  from one level to another
@@ -39,7 +39,8 @@ static inline void queue_report(struct queue *q, struct message *m, enum report_
                                                       .first = first};
 }
 
-/* It is not as it was born any more; it was in this state and level before. */
+/* Marks a message as not as it was born any more, and reports the change. `from` and `slot` are its
+ * state and level before the change. */
 static inline void queue_touch(struct queue *q, struct message *m, enum message_state from,
                                uint8_t slot)
 {
@@ -48,25 +49,28 @@ static inline void queue_touch(struct queue *q, struct message *m, enum message_
     queue_report(q, m, REPORT_CHANGED, from, slot, first);
 }
 
-/* Adds `by` (1 or -1) to whatever counts messages in this state. */
+/* Adds `by` (1 or -1) to all counts of messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);
 
-/* Into the messages that can be found, and out of them; m->state says whether it is a dead one. */
+/* Adds the message to those that can be found by seq, or removes it. Dead letters have a map of
+ * their own: m->state says which is meant. */
 void queue_enlist(struct queue *q, struct message *m);
 void queue_delist(struct queue *q, struct message *m);
 
-/* To DONE, EXPIRED, CANCELLED or DEAD. The caller has lost it: what is not kept is freed. */
+/* Moves the message to DONE, EXPIRED, CANCELLED or DEAD. The caller must not use it afterwards: a
+ * message that is not kept is freed. */
 void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now);
 
-/* Its time to live has passed: EXPIRED, or DEAD. The message is gone. */
+/* The time to live has passed: moves the message to EXPIRED or DEAD. The caller must not use it
+ * afterwards. */
 void queue_expire(struct queue *q, struct message *m, struct instant now);
 
-/* An attempt failed: back in line, perhaps later (delay_ms -1: by the queue's backoff), or DEAD.
- * Returns the state it is in now; the message may be gone. */
+/* An attempt failed. The message goes back in line, at once or after delay_ms (-1: the queue's
+ * backoff), or becomes DEAD. Returns its state now. The caller must not use it afterwards. */
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now);
 
-/* The time by which what is put now is ordered. */
+/* The time by which a message is ordered that is put now. */
 int64_t queue_order_time(struct queue *q, struct instant now);
 
 /* A new message takes its place, in memory or in its lane's tail. */

@@ -286,7 +286,8 @@ static void plan_strict(struct planner *w)
     }
 }
 
-/* The levels as which something counts: from as what a head counts to its own level. */
+/* The ranks that have a message: for the head of each lane, its own level, the level that it counts
+ * as, and those between. */
 static uint32_t occupied(const struct planner *w)
 {
     uint32_t ranks = 0;

@@ -3,26 +3,27 @@
  * that have them) and touches no message. It lives once, above the engines: the
  * dispatcher asks for a plan and hands that to whichever engine has the queue.
  *
- * Whatever the policy, what counts as a level is the level's own messages and
- * those of less urgent levels that have aged into it:
+ * Under every policy a level has its own messages and those of less urgent levels
+ * that have aged into it. A policy chooses a level, and the oldest message of that:
  *
- *   strict    the most urgent level that has something; in it the oldest
- *   weighted  each level has tokens in proportion to its weight. The level with the
- *             most tokens left among those that have something, ties to the more
- *             urgent; it costs one token. When none of them has any, all are
- *             refilled. In it the oldest.
+ *   strict    chooses the most urgent level that has a message
+ *   weighted  each level has tokens in proportion to its weight. Chooses the level
+ *             with the most tokens left among those that have a message, on a tie
+ *             the more urgent one, and takes a token from it. When none of them has
+ *             a token left, all levels are refilled.
  *
- * Before either, messages that would soon have waited longer than their level's
- * max_wait: the nearest deadline first. A level at its in-flight limit is passed
- * over. Consumers that take only the more urgent levels have tokens of their own,
- * so that they cannot use up, or refill, those of the others. */
+ * Under both, messages that would soon have waited longer than their level's
+ * max_wait go first, the nearest deadline before the others. A level at its
+ * in-flight limit is passed over. Consumers that take only the more urgent levels
+ * have tokens of their own, so that they cannot use up, or refill, the tokens of
+ * consumers that take all levels. */
 #ifndef TRIAGE_CORE_POLICY_H
 #define TRIAGE_CORE_POLICY_H
 
 #include "core/config.h"
 #include "core/view.h"
 
-/* Of this lane, messages that were ready by `until_ms`. */
+/* The messages of one lane that were ready by `until_ms`. */
 struct plan_lane {
     int64_t until_ms;
     int64_t bias_ms; /* added to their ready time when lanes are compared */
@@ -37,7 +38,7 @@ struct plan_step {
     uint16_t found; /* out: the engine's answer */
     uint16_t first_lane;
     uint8_t lane_count;
-    uint8_t rank; /* as what it counts */
+    uint8_t rank; /* the rank that its messages count as */
     bool in_turn; /* see struct plan */
 };
 
@@ -46,12 +47,13 @@ struct plan_step {
 
 struct policy;
 
-/* The steps one after the other, until `want` are found; never more than room[slot] from a lane.
+/* The steps are carried out one after the other, until `want` messages are found. A lane never
+ * gives more than room[slot].
  *
- * Steps in turn come last, and are one for each rank. Each message is taken from the step whose
- * rank has its turn (policy_turn) among those that still have something, and costs a token
- * (policy_spend). Whoever carries out the plan asks when it does so and not before: what other
- * claims cost until then counts. */
+ * Steps in turn (in_turn) come last, one for each rank, and are carried out together: each message
+ * is taken from the step whose rank has its turn (policy_turn) among the steps that still have
+ * messages, and costs a token (policy_spend). The engine asks policy_turn() when it takes the
+ * message, not before, because other claims may have spent tokens since the plan was made. */
 struct plan {
     uint32_t want;
     uint32_t step_count;
@@ -69,52 +71,58 @@ struct policy {
     enum policy_kind kind;
     bool ages;                         /* some level ages */
     bool promises;                     /* some level has a max_wait */
-    int64_t climb_ms[LEVEL_COUNT_MAX]; /* by rank: after this wait it counts as … */
-    uint8_t climb_to[LEVEL_COUNT_MAX]; /* … this, the most urgent it ever will */
+    int64_t climb_ms[LEVEL_COUNT_MAX]; /* by rank: after this wait a message counts as … */
+    uint8_t climb_to[LEVEL_COUNT_MAX]; /* … this rank, the most urgent that it ever counts as */
     uint32_t quota[LEVEL_COUNT_MAX];   /* tokens of a full bucket, by rank */
     uint32_t tokens[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [least urgent rank taken][rank] */
-    uint32_t rules; /* the caller's: how often it was made anew, which forgets all tokens */
+    uint32_t rules; /* the caller's: how often the policy was made anew, with full buckets */
 };
 
 void policy_init(struct policy *p, const struct queue_config *config);
 
-/* Plans a claim of up to `want` messages from the ranks 0 … max_rank at the time `now`. The plan
- * finds what as many claims of one message each would find at that time, one after the other. A
- * plan with no steps means that nothing may be claimed.
+/* Plans a claim of up to `want` messages from the ranks 0 … max_rank at the time wall_ms. The plan
+ * finds the messages that so many claims of one message would find at that time, one after the
+ * other. A plan without steps means that nothing may be claimed.
  *
- * With a view that is exact, the plan leaves out what cannot be found. Without one (NULL) it is
- * right whatever there is, and longer; limits in flight are then the engine's to keep. */
+ * `view` has to be exact: the plan leaves out lanes in which it shows nothing. With NULL the plan
+ * is right whatever the lanes hold, and longer; then the engine has to keep the in-flight limits.
+ */
 void policy_plan(struct policy *p, const struct queue_config *config, const struct queue_view *view,
                  int max_rank, uint32_t want, int64_t wall_ms, struct plan *plan);
 
-/* Strict order alone: one level after the other, and none waits for another's age. */
+/* Whether the policy is strict order alone: one level after the other, without ages and promises.
+ */
 bool policy_is_plain(const struct policy *p);
 
-/* Tokens of the claims that take the ranks 0 … max_rank: whose turn it is among the ranks of a set
- * that is not empty; and what a message that counted as `rank` costs. */
+/* Claims that take the ranks 0 … max_rank have a set of tokens of their own. policy_turn() says
+ * which of the ranks in a set of bits, which is not empty, has its turn; policy_spend() takes the
+ * token of a message that counted as `rank`. */
 int policy_turn(const struct policy *p, int max_rank, uint32_t ranks);
 void policy_spend(struct policy *p, int max_rank, int rank);
 
-/* How many of a level may be claimed now: ready ones, within the level's in-flight limit. */
+/* How many more messages of a level may be in flight (policy_lane_room), and how many of its ready
+ * ones may be claimed within that limit (policy_claimable). */
 uint32_t policy_lane_room(const struct queue_config *config, const struct queue_view *view,
-                          int rank); /* how many more may be in flight at a level */
+                          int rank);
 uint64_t policy_claimable(const struct queue_config *config, const struct queue_view *view,
                           int rank);
 
-/* The same for the ranks 0 … max_rank together. */
+/* How many may be claimed from the ranks 0 … max_rank together. */
 uint64_t policy_eligible(const struct queue_config *config, const struct queue_view *view,
                          int max_rank);
 
 /* How many more the queue's own in-flight limit allows. */
 uint64_t policy_room(const struct queue_config *config, const struct queue_view *view);
 
-/* The sum of all full buckets. With every level backlogged, this many claims by consumers that take
- * all levels divide exactly by weight. However the others behave, a message with k of its level
- * before it is among the next (⌈(k + 1) / quota⌉ + 1) × cycle of them. */
+/* The length of a cycle: the sum of all full buckets. While every level has messages, so many
+ * claims by consumers that take all levels are divided exactly by weight. A message with k of its
+ * level before it is among the next (⌈(k + 1) / quota⌉ + 1) × cycle claims, whatever the other
+ * levels do. */
 uint64_t policy_cycle(const struct policy *p, const struct queue_config *config);
 
-/* How many messages go before the one at `rank` that has `before[rank]` of its level ahead of it,
- * if nothing else comes, by weights alone; `before` of the other levels is how many are ready. */
+/* How many messages go before a message at `rank`, by weights alone, if nothing else comes.
+ * before[rank] is how many of its own level stand before it; before[] of any other level is how
+ * many are ready there. */
 uint64_t policy_weighted_ahead(const struct policy *p, const struct queue_config *config,
                                const uint64_t before[LEVEL_COUNT_MAX], int rank);
 

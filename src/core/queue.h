@@ -8,11 +8,13 @@
  *
  * The core calls nobody. An engine that writes down what happens sets `reports`:
  * then every verb leaves a list of what it did (struct queue_report), which the
- * engine takes right after it. An engine that has more messages than fit in memory
- * keeps some of them elsewhere: the tail of a lane. Everything up to the tail's
- * bound is in memory; behind it there may be gaps, so a head behind the bound is
- * not a head. A question about what is not here has the answer "elsewhere" or "not
- * found"; the engine brings it, and asks again. */
+ * engine takes right after the verb.
+ *
+ * An engine that has more messages than fit in memory keeps some of them elsewhere:
+ * the tail of a lane. Every message up to the tail's bound is in memory. Behind the
+ * bound some may be missing, so the first message there need not be the lane's head.
+ * When a verb needs a message that is not in memory, it answers "elsewhere" or "not
+ * found"; the engine brings the message, and asks again. */
 #ifndef TRIAGE_CORE_QUEUE_H
 #define TRIAGE_CORE_QUEUE_H
 
@@ -37,10 +39,10 @@ struct put_item {
     int64_t enqueued_ms;
 };
 
-/* A message as it was elsewhere, to be stored as it was there; and what became of it. */
+/* A message of another store, to be stored as it was there; and what became of it. */
 struct import_item {
     struct draft draft;       /* ready_ms is set; a delay or time to live is not looked at */
-    struct message_id origin; /* its id there */
+    struct message_id origin; /* its id in the other store */
     int64_t enqueued_ms;
     int64_t expire_ms; /* the end of its time to live; INT64_MAX: none */
     int64_t died_ms;   /* when dead */
@@ -50,8 +52,9 @@ struct import_item {
     bool escalated;
     int64_t escalated_ms;
     struct priority_ref escalated_from;
-    /* The number of its level there, as a line shows it. A number of escalated_from means the same
-     * level here only where this one does. */
+    /* The number of its level in the other store, as the exported line has it. If escalated_from is
+     * a number, it means the same level here only when this number means the message's level here.
+     */
     bool has_number;
     int64_t number;
     char *text; /* owned, or NULL: reason, then who escalated it, then why */
@@ -67,13 +70,15 @@ void import_item_fini(struct import_item *item);
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot);
 
-/* What it is known by: its id there, when it was enqueued, and what is in it. No client can name
- * this as a dedup key: it starts with a byte that no UTF-8 has. */
+/* The key by which a repeated import is recognised: made of the message's old id, the time of its
+ * enqueue, and its content. No client can send it as a dedup key: it starts with a byte that UTF-8
+ * never has. */
 #define IMPORT_KEY_BYTES (1 + MESSAGE_ID_TEXT + 2 * 8)
 void import_key(const struct import_item *item, char out[IMPORT_KEY_BYTES]);
 
 #define IMPORT_KNOWN_MS (7LL * 86400 * 1000) /* for so long an import is remembered */
 
+/* One message to settle by its receipt, and what became of it. */
 struct settle_item {
     struct message_id id;
     uint8_t receipt[RECEIPT_BYTES];
@@ -92,7 +97,7 @@ struct escalate_item {
     uint8_t from_slot;
 };
 
-/* Who asks for it and why; either may be empty. */
+/* Who asks for an escalation and why; either may be empty. */
 struct escalate_note {
     const char *actor;
     const char *reason;
@@ -106,7 +111,7 @@ struct place {
     uint64_t seq;
 };
 
-/* The places of the first `max` ready messages of a lane, as far as they are at hand. */
+/* The places of the first `max` ready messages of a lane, as far as they are in memory. */
 struct heads_item {
     uint8_t slot;
     uint32_t max;
@@ -136,7 +141,7 @@ struct dedup_hit {
 /* A key, and the message that it stands for. */
 struct dedup_entry {
     struct dedup_hit hit;
-    bool dropped; /* by a change the store has not seen committed */
+    bool dropped; /* the key ended, in a group that is not committed yet */
     uint32_t key_len;
     char *key;
     struct order_node node; /* in dedup_until; tie: the message's seq */
@@ -146,11 +151,11 @@ struct dedup_entry {
 enum report_kind {
     REPORT_STORED,  /* a new message is in its place in memory */
     REPORT_JOINED,  /* a new message joined its lane's tail, and is the engine's to free */
-    REPORT_CAME,    /* time made it ready; it is as it was born */
-    REPORT_CHANGED, /* its lease, attempts, place or level are others */
-    REPORT_ENDED,   /* it left for the state that it has now, and is the engine's to free */
-    REPORT_REVIVED, /* a dead one is ready again */
-    REPORT_KEY,     /* a dedup key stands for a message */
+    REPORT_CAME,    /* an untouched message became ready by the passing of time */
+    REPORT_CHANGED, /* a message has another lease, attempt count, place or level */
+    REPORT_ENDED,   /* a message ended, in the state that it has now; it is the engine's to free */
+    REPORT_REVIVED, /* a dead letter is ready again */
+    REPORT_KEY,     /* a dedup key stands for a message from now on */
 };
 
 struct queue_report {
@@ -160,26 +165,26 @@ struct queue_report {
     };
     uint8_t kind; /* enum report_kind */
     uint8_t from; /* CAME, CHANGED, ENDED: enum message_state before … */
-    uint8_t slot; /* … and its level */
-    bool first;   /* CHANGED: until now it was as it was born */
+    uint8_t slot; /* … and its level before */
+    bool first;   /* CHANGED: until now the message was untouched */
 };
 
 _Static_assert(sizeof(struct queue_report) <= 16, "four reports in a cache line");
 
 /* How much of a queue may be in memory. */
 struct queue_room {
-    uint32_t window; /* so many messages of a lane always may; 0: all of them */
-    uint64_t bytes;  /* beyond that, while the messages of all queues take less than this */
+    uint32_t window; /* messages of a lane that may always be in memory; 0: all of them */
+    uint64_t bytes;  /* more may be, while the messages of all queues take less than this */
 };
 
-/* The tail of a lane: those of its messages that are elsewhere. The engine has them, and says with
- * the functions at the end what the core has to know of them. */
+/* The tail of a lane: those of its messages that are not in memory. The engine has them. With the
+ * queue_tail_… functions below it tells the core what the core has to know of them. */
 struct tail {
     uint64_t ready, scheduled; /* how many there are */
     int64_t clock_ms;          /* those with a ready time up to this count as ready */
     int64_t next_ms;           /* none of the scheduled ones is ready before this */
-    int64_t wanted_ms;         /* it lags: the engine is to count up to this time */
-    bool lags;                 /* there are scheduled ones whose time has come */
+    int64_t wanted_ms;         /* with `lags`: the engine is to count up to this time */
+    bool lags;                 /* some scheduled ones are due, and not yet counted as ready */
     struct place bound;        /* every message of the lane up to this place is in memory */
 };
 
@@ -214,7 +219,7 @@ struct queue {
     void (*random)(void *out, size_t len);
 
     /* What was done since queue_reported(), in order. */
-    bool reports; /* the engine takes them, and keeps what has ended itself */
+    bool reports; /* the engine takes reports, and frees messages that have ended */
     uint32_t report_count, report_cap;
     struct queue_report *report; /* owned */
 };
@@ -222,17 +227,19 @@ struct queue {
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
                 uint64_t *next_seq, void (*random)(void *out, size_t len));
 void queue_fini(struct queue *q);
-/* Frees up to `max` messages of a queue that only queue_fini() will see again; true: none is left.
- */
+/* Frees up to `max` messages of a queue on which nothing but this and queue_fini() is called any
+ * more. True: none is left. */
 bool queue_empty_some(struct queue *q, uint32_t max);
 
-/* Verbs. `now` is the time at which they happen. A refusal changes nothing. MESSAGE_NOT_FOUND means
- * "not in memory" where the engine has messages elsewhere.
+/* Verbs. `now` is the time at which they happen. A refusal changes nothing. In an engine that has
+ * messages elsewhere, MESSAGE_NOT_FOUND means "not in memory".
  *
- * `elsewhere` is what a key stands for that is not here (queue_key_here()); NULL: nothing. */
+ * `elsewhere`: when the core does not know the dedup key (queue_key_here() is false), the message
+ * that the engine says it stands for; NULL: none. */
 void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
                struct instant now);
-/* The same for the two keys of an import: the one it is known by, and its own. */
+/* An import has two keys: `elsewhere` is about its import_key(), `own_elsewhere` about the dedup
+ * key that the message has. */
 void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,
                   const struct dedup_hit *own_elsewhere, struct instant now);
 void queue_ack(struct queue *q, struct settle_item *item, struct instant now);
@@ -242,30 +249,30 @@ void queue_release(struct queue *q, struct settle_item *item, struct instant now
 void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now);
 MUST_USE enum status queue_cancel(struct queue *q, const struct message_id *id, struct instant now);
 
-/* A claim of up to `want` messages that take at most rank max_rank. `in_order`: a more urgent level
- * is emptied before the next is looked at. */
+/* A claim of up to `want` messages from the ranks 0 … max_rank. `in_order`: a level is emptied
+ * before the next, less urgent one is looked at. */
 struct claim_question {
     int max_rank;
     uint32_t want;
     bool in_order;
 };
 
-/* Whether all that such a claim could take is in memory with its body, and none that it would have
- * to look past has outlived its time to live. `missing`: the slots of lanes of which something is
- * to be brought first; none, but false: a sweep is due. */
+/* Whether every message that such a claim could take is in memory with its body, and no expired
+ * message stands before them. False: *missing has a bit for each slot of whose lane something has
+ * to be brought first. False with no bit set: a sweep is due. */
 bool queue_holds(const struct queue *q, const struct claim_question *ask, struct instant now,
                  uint32_t *missing);
 
 enum head {
     HEAD_HERE,
     HEAD_NONE,      /* nothing in the lane is ready */
-    HEAD_ELSEWHERE, /* what is ready stands in the lane's tail */
+    HEAD_ELSEWHERE, /* the first ready message is in the lane's tail */
 };
 
-/* The head of a lane in *m, which is NULL unless it is here. What has outlived its time to live is
- * out of the way then. */
+/* Finds the head of a lane; *m is NULL unless the answer is HEAD_HERE. Messages before it that have
+ * outlived their time to live end here. */
 enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct message **m);
-/* Leases such a head, which counts an attempt. */
+/* Leases a head that queue_head() found, and counts an attempt. */
 void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now);
 
 /* Gives a scheduled or ready message the level with this slot. It keeps its age. */
@@ -277,7 +284,7 @@ void queue_heads(const struct queue *q, struct heads_item *item);
 
 /* The message in any state; NULL when it is not in memory. */
 struct message *queue_find(struct queue *q, const struct message_id *id, struct instant now);
-/* False when it is done, and not kept any more. */
+/* False when the message is done, and not kept any more. */
 bool queue_shows(const struct queue *q, const struct message *m, struct instant now);
 
 void queue_cancel_pending(struct queue *q, struct message *m, struct instant now);
@@ -292,42 +299,49 @@ void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);
 
 /* For engines that write down what happens. */
 
-static inline void queue_reported(struct queue *q) /* they were taken */
+static inline void queue_reported(struct queue *q) /* the reports were taken */
 {
     q->report_count = 0;
 }
 
-/* Whether the core knows by itself what a dedup key stands for. When not, only the engine does. */
+/* Whether the core knows what a dedup key stands for. If not, the engine has to look. */
 bool queue_key_here(const struct queue *q, const char *key, size_t len);
-/* A message has ended, and its body is here. True: its key ended with it, and is to be deleted;
- * `elsewhere` as above. Called by the core itself for a queue without reports. */
+/* To be called for a message that has ended, while its body is in memory. True: its dedup key ended
+ * with it, and the engine has to delete the key. `elsewhere` as for the verbs. In a queue without
+ * reports the core itself calls it. */
 bool queue_key_drop(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere);
 
 /* For engines that keep some messages elsewhere. */
 
-/* The body of a message in memory, which had none; taken. */
+/* Gives a message in memory its body, which it did not have. The body's memory changes owner. */
 void queue_body_take(struct queue *q, struct message *m, char *body);
 
-/* Puts a message back in its place as it was recorded: m->state, slot, ready_ms, delivery and so on
- * are set; totals are not touched. What is SCHEDULED and as it was born is READY if its ready time
- * is within clock_ms; if it was touched it is so with the next sweep, which reports it. One that
- * comes from a tail is taken out of the tail's counts first. */
+/* Puts a message in its place as it was recorded; totals stay as they are. m->state, slot,
+ * ready_ms, delivery and so on are set. A SCHEDULED message whose ready time is within clock_ms
+ * becomes READY at once if it is untouched; if it is touched, the next sweep makes it READY and
+ * reports that. A message that comes from a tail is to be taken out of the tail's counts before
+ * (queue_tail_take). */
 void queue_restore(struct queue *q, struct message *m, int64_t clock_ms);
-void queue_forget(struct queue *q, struct message *m); /* out of memory; the engine still has it */
-void queue_detach(struct queue *q, struct message *m); /* the same, but m is the caller's now */
+/* Takes a message out of memory: queue_forget() frees it, queue_detach() leaves it to the caller.
+ * The engine still has it elsewhere. */
+void queue_forget(struct queue *q, struct message *m);
+void queue_detach(struct queue *q, struct message *m);
 
-/* One more, or one less, in the tail of its lane. */
+/* The tail of m's lane has one message more, or one less. */
 void queue_tail_add(struct queue *q, const struct message *m);
 void queue_tail_take(struct queue *q, const struct message *m);
-/* All that a tail has, which had nothing. None of the scheduled ones is ready at its clock. */
+/* Says all that a tail has; so far it had nothing. None of its scheduled messages is ready by
+ * tail->clock_ms. */
 void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail);
 void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound);
-/* Nothing is left that was counted by its clock: the wall clock may be set back. */
+/* No message is left that was counted by the tail's clock. So the clock may go back with the wall
+ * clock. */
 void queue_tail_forget_clock(struct queue *q, uint8_t slot);
-/* Lets the clock come to wall_ms. Where the tail has messages that are ready by then it stays, and
- * the tail lags: the engine is to count them. */
+/* Moves the tail's clock on to wall_ms. If scheduled messages of the tail may be ready by then, the
+ * clock stays and the tail lags: the engine has to count them (queue_tail_counted). */
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms);
-/* Of the scheduled ones, `due` are ready by to_ms, and the next one is at next_ms or later. */
+/* The engine has counted: `due` of the scheduled messages are ready by to_ms, and no other is ready
+ * before next_ms. */
 void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_ms,
                         int64_t next_ms);
 bool lane_within_bound(const struct lane *l, int64_t ready_ms, uint64_t seq);
@@ -336,10 +350,12 @@ static inline bool lane_has_tail(const struct lane *l)
     return l->tail.ready + l->tail.scheduled > 0;
 }
 bool lane_tail_claimable(const struct lane *l); /* something in the tail is ready, or may be */
-bool lane_head_known(const struct lane *l); /* its first ready message is here, or there is none */
-struct message *lane_last_born(const struct lane *l); /* in memory and untouched; NULL: none near */
+bool lane_head_known(const struct lane *l);     /* the head is in memory, or the lane has none */
+/* The last untouched message in memory; NULL: none is near the end of the lane. */
+struct message *lane_last_born(const struct lane *l);
 
-/* With reports, memory holds only the keys whose change is not committed. This one is. */
+/* In a queue with reports memory holds only the dedup keys whose change is not committed yet. The
+ * change of this key is committed now. */
 void queue_dedup_committed(struct queue *q, const char *key, size_t len, uint64_t seq,
                            bool dropped);
 

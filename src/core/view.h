@@ -1,5 +1,6 @@
 /* What is known of a queue: how many messages stand where, and what has happened since it was made.
- * The core and `local` keep a view up to date with every move; `postgres` reads it now and then. */
+ * The core keeps a view up to date with every move, for `memory` and `local`; `postgres` reads it
+ * from the database now and then. */
 #ifndef TRIAGE_CORE_VIEW_H
 #define TRIAGE_CORE_VIEW_H
 
@@ -16,7 +17,7 @@ struct lane_view {
     uint64_t dead;
     /* Of the first ready message; meaningless when none is. */
     int64_t head_ms;   /* ready time */
-    uint64_t head_seq; /* 0: not known, which only a view that is not exact may say */
+    uint64_t head_seq; /* 0: not known; only in a view that is not exact */
 };
 
 /* What has happened in a queue since it was made. At every moment
@@ -27,7 +28,7 @@ struct queue_totals {
     uint64_t acked;         /* messages that ended as DONE */
     uint64_t nacked;        /* leases ended by NACK */
     uint64_t released;      /* leases ended by RELEASE */
-    uint64_t lease_expired; /* leases that ran out, counted when a sweep sees it */
+    uint64_t lease_expired; /* leases that ran out, counted by the sweep that ends them */
     uint64_t expired;       /* messages that ended as EXPIRED; those that became DEAD are below */
     uint64_t dead;         /* messages that became DEAD, imported ones too; again after a redrive */
     uint64_t deduplicated; /* drafts not stored, because an earlier message has their key */

@@ -19,8 +19,8 @@ struct chaos_options {
     void *wake_ctx;
 };
 
-/* Stands around each of them from now on: shards[] holds the wrappers then, and engine_close() of
- * these closes both. Nothing is in flight. */
+/* Puts a wrapper around each engine of shards[], and the wrapper in its place. engine_close() of
+ * the wrappers closes both. Nothing is in flight. */
 void chaos_wrap(struct engine *shards[], uint32_t shard_count, const struct chaos_options *options);
 void chaos_refuse(struct engine *e, uint32_t permille); /* from now on; e is a wrapper */
 uint64_t chaos_refused(struct engine *e);               /* ops so far */

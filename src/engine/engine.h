@@ -87,11 +87,11 @@ struct engine_queue {
     struct queue_config config;
     uint32_t version; /* of config: every change makes it another one */
     bool gone;        /* SHARED: another process deleted it */
-    /* What plans are made by. In a lane head_ms counts only while `ready` is above 0, and head_seq
-     * may be 0 then: not known. See LIVE_VIEW for how fresh it is. */
+    /* What plans are made by. See LIVE_VIEW for how fresh it is. In a lane head_ms means something
+     * only while `ready` is above 0; head_seq may be 0 then, which means that it is not known. */
     struct queue_view view;
-    /* The queue at one moment, all numbers of which add up: what people are shown. NULL: the view
-     * is that. */
+    /* The view that people are shown: all its numbers are of one moment, so they add up. NULL: take
+     * `view`. */
     const struct queue_view *moment;
     uint64_t next_seq;  /* larger than every seq that was handed out, as far as is known here */
     uint32_t schedules; /* how many it has; without LIVE_VIEW not known, and 0 */
@@ -120,10 +120,10 @@ enum engine_capability {
      * was put off, the ops that need the store are answered with QUEUE_NOT_FOUND, the others take
      * effect first, and with remove.if_empty the answer may be QUEUE_NOT_EMPTY.
      *
-     * Without it the view is what the answers so far say, less what claims under way may take; its
-     * heads may be older than its counts, and a claim may find more or less than it shows. Plans
-     * are made without it, and the engine keeps the in-flight limits itself. An ENGINE_COUNT brings
-     * it up to date. */
+     * Without LIVE_VIEW the view is what the answers so far say, less the messages that claims
+     * under way may take. Its heads may be older than its counts, and a claim may find more or less
+     * than it shows. So plans are made without a view, and the engine keeps the in-flight limits
+     * itself. An ENGINE_COUNT brings the view up to date. */
     ENGINE_LIVE_VIEW = 1 << 1,
     /* Other processes change the same queues. Queues come and go (QUEUE_OPEN, `touched`, `gone`),
      * configurations change under ops (op.outdated), and one of the processes speaks for all
@@ -146,25 +146,27 @@ struct engine_setting {
     const char *value; /* the default, as it would be written */
     const char *takes; /* "DIR": what --help calls it */
     const char *help;
-    /* Whoever gives this setting means this engine: what is logged when another one runs; or NULL.
-     */
+    /* Not NULL: this is logged when the setting is given and another engine runs, because whoever
+     * gives it means this engine. */
     const char *unused;
 };
 
-/* What was given for one of them. */
+/* The value that was given for a setting. */
 struct engine_value {
     const char *name;
     const char *text;
     uint64_t number;
 };
 
-/* When what was answered is safe: on the disk, with the kernel, or on the disk every so often. */
+/* When an op may be answered: when it is on the disk (FSYNC), or when the kernel has it, with a
+ * sync by the kernel's choice (OS) or every sync_interval_ms (INTERVAL). */
 enum durability { DURABILITY_FSYNC, DURABILITY_OS, DURABILITY_INTERVAL };
 bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms);
 
-/* Asks for a poll of this shard, and for another look at next_due_ms. Any thread, also the shard's
- * own; never while holding what a callback of the engine needs. Once too often does no harm. Not
- * before the first submit or next_due_ms of that shard, and not after close has returned. */
+/* Asks for a poll of this shard, and for another look at next_due_ms. Any thread may call it, also
+ * the shard's own; but not while it holds a lock that a callback of the engine needs. Calling it
+ * too often does no harm. Not before the first submit or next_due_ms of that shard, and not after
+ * close has returned. */
 typedef void engine_wake(void *ctx, uint32_t shard);
 
 struct engine_options {
@@ -194,7 +196,7 @@ struct engine_counter {
         ENGINE_PLAIN,
         ENGINE_MILLI,
         ENGINE_MICRO
-    } unit; /* of what it says */
+    } unit; /* in which the engine counts; /metrics shows whole units */
     const char *help;
     bool of_store; /* the same on every server that shares the store */
     /* Not NULL: a value for each of these, which /metrics shows with the label. */
@@ -213,7 +215,8 @@ struct engine_counters {
     uint64_t groups;                 /* commits; 0 where there are none, as the next two */
     uint64_t group_ops;              /* ops in them */
     uint64_t commit_us;              /* time spent committing */
-    /* What its kind declares, in that order; one place for each, or for each of its labels. */
+    /* The counters that its kind declares, in that order; one place for a counter, or one for each
+     * of its labels. */
     uint64_t own[ENGINE_OWN_MAX];
 };
 
@@ -241,14 +244,15 @@ struct engine_backup_progress {
     int64_t last_moment_ms; /* of the last one that was made; 0: none */
 };
 
-/* A look at a store that no server has open, which changes nothing there. What is damaged is told
- * and passed over. */
+/* A look at a store that no server has open. It changes nothing. Damaged parts are reported and
+ * passed over. */
 struct engine_inspection {
     /* Set by the caller; each may be NULL. */
     void (*damage)(void *ctx, const char *sentence); /* with file and offset, or the key */
-    /* Every queue before its messages, which come in several runs; then every message that is not
-     * finished, with its body. A queue whose name cannot be read has none, and no levels. What was
-     * deleted may come again where a part is damaged. */
+    /* `queue` is called for every queue, `message` for every message that is not finished, with its
+     * body. A queue comes before its messages, which come in several runs. A queue whose name
+     * cannot be read has an empty name and no levels. Where a part is damaged, deleted messages may
+     * appear again. */
     void (*queue)(void *ctx, const struct engine_queue *q);
     void (*message)(void *ctx, const struct engine_queue *q, const struct message *m);
     void (*schedule)(void *ctx, const struct engine_queue *q, const struct schedule *s);
@@ -285,7 +289,8 @@ typedef void engine_submit_fn(struct engine *e, struct engine_op *op, struct ins
  *   - once for each turn of the loop, also when nothing was submitted
  * Engine:
  *   - returns without waiting
- *   - may put it off, to gather more: then it goes on by itself, or in a poll after a wake */
+ *   - may keep the group open to gather more: then it sends it by itself, or in a poll after a
+ *     wake */
 typedef void engine_flush_fn(struct engine *e);
 
 /* Reports what is done.
@@ -309,13 +314,14 @@ typedef uint32_t engine_poll_fn(struct engine *e);
  *   - when the answer becomes smaller without a call of this shard, a wake comes */
 typedef int64_t engine_next_due_fn(struct engine *e, struct instant now);
 
-/* Whether a claim like this can be answered without waiting for a disk. Optional: always.
+/* Whether a claim like this can be answered without waiting for a disk. Optional; without it the
+ * answer is always true.
  * Triage:
  *   - only with options.asks, before each CLAIM of the queue
  * Engine:
- *   - false: what is missing is being brought. `reading` is above 0 until it is here, a wake comes
- *     then, and a SWEEP will show the queue to `touched`
- *   - with options.asks a CLAIM finds only what is at hand, and does not wait */
+ *   - false: the engine is reading what is missing. `reading` is above 0 until that is in memory;
+ *     then a wake comes, and a SWEEP will show the queue to `touched`
+ *   - with options.asks a CLAIM finds only messages that are in memory, and does not wait */
 typedef bool engine_holds_fn(struct engine *e, struct engine_queue *q,
                              const struct claim_question *ask, struct instant now);
 
@@ -330,10 +336,10 @@ typedef struct engine_queue *engine_queue_find_fn(struct engine *e, const char *
  *   - no other call on this shard until the end */
 typedef struct engine_queue *engine_queue_each_fn(struct engine *e, size_t *at);
 
-/* Whether this process is the one that tells the world about the store (alerts). Optional: always.
- * Any thread.
+/* Whether this process is the one that sends the alerts of the store. Optional; without it the
+ * answer is always true. Any thread.
  * Engine:
- *   - of all processes on the store at most one at a time; when it dies, another one within
+ *   - true in at most one process on the store at a time; when that dies, in another one within
  *     ENGINE_SPEAKER_MS */
 typedef bool engine_speaks_fn(struct engine *e, struct instant now);
 #define ENGINE_SPEAKER_MS 10000
@@ -345,8 +351,8 @@ typedef bool engine_speaks_fn(struct engine *e, struct instant now);
  *   - returns soon: it may look at a disk, and waits for no network */
 typedef enum status engine_health_fn(struct engine *e, struct buf *detail);
 
-/* A consistent copy of the store, made while it serves. Optional: there are none. Any thread; takes
- * its time.
+/* Makes a consistent copy of the store while it serves. Optional; without it there are no backups.
+ * Any thread; takes its time.
  * Triage:
  *   - b->directory and b->cancel are set; it is over before the engine is closed
  * Engine:
@@ -402,17 +408,17 @@ struct engine {
  * Triage:
  *   - `options` and what it points to stay until close
  * Engine:
- *   - what a DURABLE engine holds can be found (queue_find) and claimed when this returns. A SHARED
- *     one whose store is away may open without: sweeps show the queues then, when it is back
+ *   - when this returns, the queues of a DURABLE engine can be found (queue_find) and claimed from.
+ *     A SHARED engine whose store is away may open without them: sweeps show them when it is back
  *   - on failure nothing stays open, and `error` has a sentence */
 typedef enum status engine_open_fn(const struct engine_options *options, uint32_t shard_count,
                                    struct engine *shards[], struct buf *error);
 
-/* Brings the store up to date, which opening it does too; `report` has a sentence. */
+/* Brings the store's format up to date. Opening it does that too. `report` has a sentence. */
 typedef enum status engine_migrate_fn(const struct engine_options *options, struct buf *report);
 
-/* Looks at a store that no server has open. OK also when there is damage. Otherwise nothing was
- * looked at, and `error` has a sentence. */
+/* Looks at a store that no server has open. The status is OK also when there is damage. With
+ * another status nothing was looked at, and `error` has a sentence. */
 typedef enum status engine_inspect_fn(const char *path, struct engine_inspection *i,
                                       struct buf *error);
 typedef void engine_preview_fn(const struct engine_options *options, struct engine_preview *p);
@@ -436,7 +442,7 @@ struct engine_kind {
 const struct engine_kind *engine_kind_at(size_t i); /* NULL behind the last */
 const struct engine_kind *engine_kind_find(const char *name);
 void engine_kind_names(struct buf *out, const char *between); /* of all */
-/* One more than registry.c has, for tests; before any is opened. `kind` stays. */
+/* Adds a kind to those of registry.c, for tests, before any engine is opened. `kind` must stay. */
 void engine_kind_add(const struct engine_kind *kind);
 
 static inline bool engine_has(const struct engine *e, enum engine_capability capability)
@@ -454,7 +460,7 @@ void engine_close(struct engine *shards[], uint32_t shard_count); /* nothing in 
 
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count);
 
-/* For callers: the callbacks by the same names, which assert and count. */
+/* For callers: these functions call the callbacks of the same names, and assert and count. */
 void engine_submit(struct engine *e, struct engine_op *op, struct instant now);
 void engine_flush(struct engine *e);
 uint32_t engine_poll(struct engine *e);

@@ -59,9 +59,10 @@ typedef void engine_done(struct engine_op *op);
 typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
                           const struct message *m, struct instant now);
 
-/* A queue that changed in a sweep. It may have something for waiting consumers. In a SHARED engine
- * it may have another configuration or be a new one, or, with q->gone, it is being said goodbye to:
- * the handle ends when the call returns and no op of the queue is under way any more. */
+/* Shows a queue that changed in a sweep. It may have messages for waiting consumers. In a SHARED
+ * engine the queue may be new, or have another configuration. With q->gone another process has
+ * deleted it: the handle ends when the call has returned and no op of the queue is under way any
+ * more. */
 typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
 
 /* Shows a schedule, borrowed for the call. In a sweep the schedule is due at `now`, which is the
@@ -95,7 +96,7 @@ enum engine_verb {
      *   - every op submitted before goes by the old configuration, every op after by the new one
      *   - a schedule keeps the level that it names, or the heir of that level
      *   - LEVEL_IN_USE: a level with messages (queue_view_used), or one that a schedule names,
-     * would vanish; set.level_name names it, and points into q->config or to a constant.
+     *     would vanish; set.level_name names it, and points into q->config or to a constant.
      *     set.schedule_name is the schedule, or empty
      *   - with set.dry nothing is changed, and the answer is the one that it would have had */
     ENGINE_QUEUE_SET,
@@ -108,7 +109,7 @@ enum engine_verb {
      *   - the name is free at done; the handle ends when done returns
      *   - with remove.if_empty: QUEUE_NOT_EMPTY when other processes (SHARED) or ops that were put
      *     off have filled the queue or given it schedules. The queue stays, and the handle with it
-     *   - what a queue of any size takes to delete, the engine spreads over sweeps to come */
+     *   - deleting a large queue takes time, which the engine spreads over the sweeps to come */
     ENGINE_QUEUE_DELETE,
 
     /* Stores the drafts of put.items, in order.
@@ -147,7 +148,8 @@ enum engine_verb {
      * Triage:
      *   - the plan names slots of the configuration that the queue had at submit
      *   - a plan for an engine with LIVE_VIEW was made by the exact view, within the in-flight
-     *     limits. For others it names all lanes that could count, and no limit was looked at
+     *     limits. For other engines it names all lanes that could have a message, and the in-flight
+     *     limits were not looked at
      *   - only one op has the plan; plan->policy may be shared by claims of the queue
      * Engine:
      *   - up to plan->want messages get a lease of claim.lease_ms, or of config.visibility_ms for
@@ -163,7 +165,7 @@ enum engine_verb {
      *   - finding nothing is OK with found 0 */
     ENGINE_CLAIM,
 
-    /* The next four settle.items by id and receipt.
+    /* The next four verbs settle the messages of settle.items, by id and receipt.
      * Engine, for each item, in order (one message may stand there twice):
      *   - OK only for the newest receipt of a leased message, whose lease has not run out, by
      *     now.mono_ms or the engine's clock; item.state says in which state the message is then
@@ -192,24 +194,25 @@ enum engine_verb {
      *   - the slot is one of the queue's
      * Engine, for each item (struct escalate_item):
      *   - scheduled or ready ones only, else NOT_PENDING; MESSAGE_NOT_FOUND
-     *   - ready_ms and seq stay, so that the message keeps its age. One that is there already stays
-     *     as it was: OK, and `changed` is false */
+     *   - ready_ms and seq stay, so that the message keeps its age. A message that is at that level
+     *     already stays as it was: OK, and `changed` is false */
     ENGINE_ESCALATE,
 
     /* Counts the ready messages before each place of count.items.
      * Triage:
      *   - count.count may be 0: then the op is asked for the view alone
      * Engine:
-     *   - `before` is right, or an estimate (`exact` is false): it costs the same however many
-     *     there are
+     *   - `before` is right, or an estimate (`exact` is false): counting costs the same however
+     *     many messages there are
      *   - at done q->view and engine_queue_moment() are no older than the submission
-     *   - SHARED, with count.waits: what becomes ready from now on wakes the shard */
+     *   - SHARED, with count.waits: a message that becomes ready from now on wakes the shard */
     ENGINE_COUNT,
 
     /* Finds the places of the first ready messages of each lane of heads.items.
      * Engine:
      *   - `places` is malloc()ed, in order, at most `max`, and the caller's to free; NULL for none
-     *   - as far as they are at hand: `whole` says that the lane has no others */
+     *   - messages that are not in memory may be missing: `whole` says that the lane has no
+     *     others */
     ENGINE_HEADS,
 
     /* Shows the message one.id to visit.
@@ -224,25 +227,26 @@ enum engine_verb {
      *     The next asks submit the same struct as it came back
      * Engine:
      *   - bulk.count says how many, bulk.more whether there may be others: the caller asks again
-     *   - the engine may change before_seq and cursor, to know on the next ask what the first one
-     *     meant. What is put after the first ask is not cancelled */
+     *   - messages that are put after the first ask are not cancelled. To know them on the next
+     *     ask, the engine may change before_seq and cursor */
     ENGINE_PURGE,
 
     /* Shows messages to visit, a page at a time.
      * Triage:
-     *   - list.after is zero, or what a stranger said (see struct list_cursor)
+     *   - list.after is zero, or a cursor that a client sent, which may be anything
      * Engine:
      *   - up to list.limit messages behind list.after, in an order of the engine's own; list.found
      *     says how many. With list.more, list.next is where the next page begins
      *   - every scheduled, ready, leased and dead message that is not put, claimed, moved or ended
      *     between the pages is shown exactly once. DONE ones may be shown while config_keeps()
-     *   - a cursor that no list.next can have been: INVALID_FIELD; any other costs no more than a
-     *     page
-     *   - with list.slots only what is scheduled or ready at these levels is asked for. Others may
-     *     be shown too. What the caller moves to slots[0] between the pages is still shown once */
+     *   - INVALID_FIELD for a cursor that no list.next can have been. Any other cursor costs no
+     *     more than a page
+     *   - with list.slots only scheduled and ready messages of these levels are asked for; others
+     *     may be shown too. A message that the caller escalates to slots[0] between the pages is
+     *     still shown once */
     ENGINE_LIST,
 
-    /* The same for dead letters alone.
+    /* As LIST, for dead letters alone.
      * Engine:
      *   - by seq, from list.after.seq + 1 on */
     ENGINE_DEAD_LIST,
@@ -257,7 +261,7 @@ enum engine_verb {
      *     false */
     ENGINE_DEAD_REDRIVE,
 
-    /* Ends dead letters as CANCELLED: the same selection. */
+    /* Ends dead letters as CANCELLED. Which ones, is said as for DEAD_REDRIVE. */
     ENGINE_DEAD_DROP,
 
     /* Lets time pass.
@@ -265,27 +269,27 @@ enum engine_verb {
      *   - submits one when next_due_ms() says 0, or the last one said `more`; one at a time, but
      *     for those with sweep.look
      * Engine, for about sweep.max messages:
-     *   - what is scheduled and due becomes READY
+     *   - scheduled messages that are due become READY
      *   - a lease that ran out counts in totals.lease_expired. What becomes of the message is what
      *     NACK says for the delay -1, with the reason "lease expired"
-     *   - what outlived its time to live ends as EXPIRED, or as DEAD with the reason "expired"
-     *     (config.expired)
+     *   - messages that outlived their time to live end as EXPIRED, or as DEAD with the reason
+     *     "expired" (config.expired)
      *   - each queue in which something became ready is shown to `touched`, and in a SHARED engine
      *     each queue that other processes made, changed or deleted
      *   - schedules whose time has come are shown to `due`, unless that is NULL. One that is not
      *     fired then is shown again, SCHEDULE_AGAIN_MS later at the earliest
      *   - sweep.more: there is more to do at once
-     *   - SHARED, with sweep.look: `touched` is shown every queue that others changed. When they
-     * are many it is shown a portion of them, and sweep.cursor is not 0: the caller asks again with
-     *     that cursor until it is */
+     *   - SHARED, with sweep.look: every queue that other processes changed is shown to `touched`.
+     *     When there are many of them, a portion is shown and sweep.cursor is not 0: the caller
+     *     asks again with that cursor until it is 0 */
     ENGINE_SWEEP,
 
     /* Sets a schedule.
      * Triage:
      *   - schedule.set is valid, its timing.next_ms what the rule gives for now
      * Engine:
-     *   - a copy is kept, as schedule_inherit() has it and with the name of the level that its
-     *     priority means; `show` gets that one, unless it is NULL.
+     *   - a copy is kept, with the timing that schedule_inherit() gives it and the name of the
+     *     level that its priority means. `show`, unless it is NULL, is shown that copy.
      *     schedule.created: there was none of this name
      *   - QUOTA_EXCEEDED when the queue has SCHEDULES_MAX others, STORAGE_FULL */
     ENGINE_SCHEDULE_SET,
@@ -307,11 +311,12 @@ enum engine_verb {
      *   - fire.item has the message's draft when step.puts, else it may be NULL
      * Engine:
      *   - only while the next due time is step.due_ms; else fire.stale is set and nothing is done
-     *   - timing becomes what schedule_after() says; the message is put as by PUT, if that still
-     *     wants it. Over a crash both are there or neither
-     *   - a status that PUT has for an item refuses the step, and is op->status. With fire.refused
-     *     the caller refuses it, and that is the status. What was refused is not shown as due for
-     *     SCHEDULE_AGAIN_MS: it is not to stand before others
+     *   - timing becomes what schedule_after() says. The message is put as by PUT, if step.puts is
+     *     still true after that. Over a crash both are there or neither
+     *   - when the put is refused, so is the step: op->status is the status of the item. The caller
+     *     refuses a step itself with fire.refused, which becomes op->status. A schedule whose step
+     *     was refused is not shown as due for SCHEDULE_AGAIN_MS, so that it does not stand before
+     *     others
      *   - SCHEDULE_NOT_FOUND */
     ENGINE_FIRE,
     ENGINE_VERB_COUNT
@@ -321,8 +326,9 @@ enum engine_verb {
 
 extern const char *const engine_verb_names[ENGINE_VERB_COUNT]; /* "put" */
 
-/* Where a LIST stands: four numbers, which are the engine's to give a meaning. Zero is the start.
- * Clients carry them about as a text (cursor_format), so what comes back may be anything. */
+/* Where a LIST stands: four numbers, to which the engine gives a meaning. Zero is the start.
+ * Clients get a cursor as text (cursor_format) and send it back: so it may come back as anything.
+ */
 struct list_cursor {
     uint32_t phase;
     uint32_t slot;
@@ -332,7 +338,7 @@ struct list_cursor {
 
 #define CURSOR_TEXT_MAX 64
 void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX]);
-bool cursor_parse(const char *text, size_t len, struct list_cursor *c); /* as far as form goes */
+bool cursor_parse(const char *text, size_t len, struct list_cursor *c); /* checks the form alone */
 
 struct engine_op {
     /* Set by the caller. */

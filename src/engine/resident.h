@@ -1,7 +1,6 @@
-/* What engines that keep their index in this process share: the queues by name,
- * running one operation on a core queue, the timers, and the list of operations
- * waiting to be reported done. `memory` is this and nothing else; `local` puts a
- * store behind the queues. */
+/* What engines share that keep their queues in this process: the queues by name, the
+ * timers, and how each op is carried out on a core queue. `memory` is this and little
+ * else; `local` puts a store behind the queues. */
 #ifndef TRIAGE_ENGINE_RESIDENT_H
 #define TRIAGE_ENGINE_RESIDENT_H
 
@@ -30,26 +29,29 @@ struct resident_queue {
     bool held;   /* its ops wait for the store, and time does nothing to it meanwhile */
     void *store; /* the engine's own */
     struct recurring **schedules; /* owned, by name; face.schedules of them */
-    struct recurring *firing;     /* its new timing is to be stored with the message to come */
+    struct recurring *firing;     /* a schedule that is being fired: its new timing is to be stored
+                                     in one group with the message */
 };
 
-/* What an engine that has more than this memory does for its queues. The core answers from memory
- * alone; what it does not find there is brought, and it is asked again. */
+/* What an engine does for its queues that has more than this memory. The core answers from memory
+ * alone; when something is missing there, one of these functions brings it, and the core is asked
+ * again. */
 struct resident_store {
     /* Writes down the core's reports, and calls queue_reported(). */
     void (*report)(struct resident_queue *rq);
-    /* Each brings something into memory; false: it could not. The head of a lane with a tail: */
+    /* Brings the head of a lane with a tail into memory; false: it could not. */
     bool (*bring_head)(struct resident_queue *rq, uint8_t slot, struct instant now);
-    /* A message in any state: */
+    /* Brings a message in any state into memory; false: it could not. */
     bool (*bring)(struct resident_queue *rq, const struct message_id *id);
-    /* The body of a message that is here. When it cannot be read there are zeros in its place, and
-     * the engine has failed. */
+    /* Brings the body of a message in memory. If it cannot be read, the body is zeros and the
+     * engine has failed. */
     void (*bring_body)(struct resident_queue *rq, struct message *m);
-    /* What a dedup key stands for of which the core does not know; false: nothing. */
+    /* Finds the message that a dedup key stands for, when the core does not know it; false: none.
+     */
     bool (*find_key)(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit);
-    bool (*lists)(const struct message *m);       /* it lists this one itself */
+    bool (*lists)(const struct message *m);       /* the engine itself lists this message */
     int64_t (*due_ms)(struct resident_queue *rq); /* its own timer, wall; INT64_MAX for none */
-    /* Around what time does to a queue. */
+    /* Called before and after the core sweeps a queue. */
     void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
     void (*after_sweep)(struct resident_queue *rq, struct instant now);
     /* A schedule was set or its timing has changed; s NULL: it is deleted. */
@@ -61,7 +63,7 @@ struct resident {
     const struct resident_store *store; /* or NULL: this memory is all there is */
     struct map queues;                  /* struct resident_queue by name */
     struct order wall;                  /* struct due by when a delay or time to live ends */
-    struct order mono;                  /* … or a lease */
+    struct order mono;                  /* struct due by when a lease ends */
     struct order recurring;             /* struct recurring, by when to show that it is due */
     uint64_t next_recurring;            /* numbers for ties */
     struct resident_queue *dirty;
@@ -76,8 +78,8 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
                                           const struct queue_config *config);
 void resident_queue_retire(
     struct resident_queue *rq); /* its name is free, time does nothing to it */
-/* Out of the map and the timers, too. Its messages go with the sweeps to come, or resident_fini().
- */
+/* Takes the queue out of the map and the timers too. Its messages are freed by the sweeps to come,
+ * or by resident_fini(). */
 void resident_queue_free(struct resident_queue *rq);
 
 static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
@@ -88,8 +90,9 @@ static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
 /* Runs op on its queue; everything but creating and deleting queues. */
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now);
 
-/* After verbs of the core: hands what they did to the store. Before anything else is asked of the
- * store, which may close a group: the counters in it must be those of the records in it. */
+/* Hands the reports of the core's verbs to the store. To be called right after the verbs, before
+ * anything else is asked of the store: that may close the group, and the counters in a group must
+ * be those of its records. */
 static inline void resident_report(struct resident_queue *rq)
 {
     if (rq->core.report_count > 0)
@@ -113,13 +116,14 @@ void resident_schedule_list(struct resident_queue *rq, struct engine_op *op, str
 void resident_fire(struct resident_queue *rq, struct engine_op *op, struct instant now);
 /* Shows what is due. */
 void resident_schedules_sweep(struct resident *r, struct engine_op *op, struct instant now);
-/* One that a store had: taken, with its timing. */
+/* Adds a schedule that the store had, with its timing. *s changes owner. */
 void resident_schedule_restore(struct resident_queue *rq, struct schedule *s);
 void resident_schedules_retire(struct resident_queue *rq); /* their timers end */
 void resident_schedules_free(struct resident_queue *rq);
 void resident_schedules_use(const struct resident_queue *rq, bool used[LEVEL_COUNT_MAX]);
 const char *resident_schedule_of_level(const struct resident_queue *rq, const char *level_name);
-/* `next` is to be the configuration: each schedule names the level that its level goes on as. */
+/* `next` is going to be the configuration: makes each schedule name the level of `next` that its
+ * level goes on as. */
 void resident_schedules_follow(struct resident_queue *rq, const struct queue_config *next);
 
 /* Checks op->set.config and adopts it, unless the op is dry. */
@@ -128,7 +132,8 @@ MUST_USE enum status resident_configure(struct resident_queue *rq, struct engine
 
 void resident_touch(struct resident_queue *rq); /* marks it dirty */
 
-/* For each dirty queue: sets its timers and calls `each` (may be NULL); the list is empty then. */
+/* Sets the timers of each dirty queue and calls `each` for it (may be NULL). No queue is dirty
+ * afterwards. */
 void resident_retime(struct resident *r, void (*each)(struct resident_queue *rq, void *ctx),
                      void *ctx);
 

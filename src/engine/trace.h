@@ -11,8 +11,8 @@
 
 #include "engine/engine.h"
 
-/* Stands around each of them from now on: shards[] holds the wrappers then, and engine_close() of
- * these closes both. Nothing is in flight. */
+/* Puts a wrapper around each engine of shards[], and the wrapper in its place. engine_close() of
+ * the wrappers closes both. Nothing is in flight. */
 void trace_wrap(struct engine *shards[], uint32_t shard_count);
 
 #endif

@@ -1,5 +1,5 @@
 /* A wrapper is an engine that stands around another one and passes everything on:
- * trace.c writes down what passes, chaos.c is in the way of it.
+ * trace.c logs what passes, chaos.c refuses or delays some of it.
  *
  *   caller ── engine_submit ──> wrapper ── engine_submit ──> inner engine
  *   caller <── engine_finish ── wrapper <── engine_finish ── inner engine

@@ -16,7 +16,7 @@ struct loadgen_http_answer {
  * neither HTTP/1.1 nor framed by Content-Length. */
 size_t loadgen_http_decode(const char *data, size_t len, struct loadgen_http_answer *answer);
 
-/* The same for a caller that only needs the length. */
+/* loadgen_http_decode() for a caller that only needs the length. */
 size_t loadgen_http_complete(const char *data, size_t len);
 
 #endif

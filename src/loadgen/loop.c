@@ -142,8 +142,8 @@ void loadgen_loop_flush(struct loadgen_loop *loop, struct loadgen_conn *conn)
     want_write(loop, conn, true);
 }
 
-/* What was under way is unknown now; a server that closes a connection between requests is treated
- * the same, since no slot was waiting. */
+/* The connection was lost. What became of its requests is not known. A server that closes a
+ * connection between requests is treated the same way: no slot was waiting then. */
 static void conn_lost(struct loadgen_loop *loop, struct loadgen_conn *conn)
 {
     loop->lost++;

@@ -118,8 +118,8 @@ static int args_check(const struct arg_spec *spec, const struct bench_args *a)
     return ranges_check(spec, ranges, sizeof(ranges) / sizeof(ranges[0]));
 }
 
-/* A count is exact work, and what a claim finds is not to be wasted: neither has a warmup unless
- * one is asked for. */
+/* Two kinds of runs have no warmup unless it is asked for: those with a count, which is exact, and
+ * the mix claim, because a warmup would use up the messages. */
 static void defaults_apply(struct bench_args *a)
 {
     bool exact = a->count > 0 || strcmp(a->mix, "claim") == 0;

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE_PART   8    /* of the limit, for those within their share */
-#define OVERDRAFT_PART 4    /* of the limit, beyond it: places, until others have given way */
-#define SHORT_PART     16   /* of the limit; when less is left, somebody has to give way */
-#define NOTHING_PART   4096 /* of the limit; who holds no more does not want a share */
+#define RESERVE_PART   8    /* of the limit: only for addresses within their share */
+#define OVERDRAFT_PART 4    /* of the limit: places beyond it, until others have given way */
+#define SHORT_PART     16   /* of the limit: when less is left, somebody has to give way */
+#define NOTHING_PART   4096 /* of the limit: an address that holds no more has no share */
 
 /* An address in eight bytes and a letter, so that keys of two kinds are never equal. */
 struct budget_key {
@@ -162,7 +162,7 @@ static int64_t soft_of(const struct budget *b, enum budget_kind kind)
     return limit_of(b, kind) - limit_of(b, kind) / RESERVE_PART;
 }
 
-/* What all together may hold while some are giving way. */
+/* What all addresses together may hold while some are giving way. */
 static int64_t ceiling_of(const struct budget *b, enum budget_kind kind)
 {
     int64_t limit = limit_of(b, kind);
@@ -174,7 +174,7 @@ static bool wants(const struct budget *b, enum budget_kind kind, int64_t held)
     return held > limit_of(b, kind) / NOTHING_PART;
 }
 
-/* Of this address, which wants something. */
+/* The share of this address, which is about to hold something. */
 static int64_t share_of(const struct account *a, enum budget_kind kind, int64_t held)
 {
     const struct budget *b = a->budget;
@@ -220,8 +220,8 @@ bool account_is_over(const struct account *a, enum budget_kind kind)
     return held > share_of(a, kind, held);
 }
 
-/* Counts are exact because each change knows what it found; their order between threads does not
- * matter. */
+/* Counts are exact, because each change is one atomic step that gives the value before it. The
+ * order of changes between threads does not matter. */
 void account_charge(struct account *a, enum budget_kind kind, int64_t change)
 {
     struct budget *b = a->budget;

@@ -9,16 +9,17 @@
  *   0 ................................... soft ..... limit
  *   any address may take                  | only those that stay within their share
  *
- * So one address alone may take seven eighths. The last eighth is for newcomers, and whoever is
- * above its share when half of that is in use has to give something back: budget_is_short() and
- * account_is_over() tell who. The first half of it is for what is not known before.
+ * So one address alone may take seven eighths (up to `soft`). The last eighth is for newcomers.
+ * When half of that is in use, addresses above their share have to give something back:
+ * budget_is_short() says when, account_is_over() who. The half before that is for bytes that nobody
+ * could ask for in advance.
  *
- * Places for claims that wait may be overdrawn by a quarter of the limit, by those within their
- * share: so a newcomer is not refused while the waits of those above theirs are being ended. Bytes
- * are never overdrawn.
+ * Places for claims that wait may be overdrawn by a quarter of the limit, by addresses within their
+ * share: so a newcomer is not refused while waits of addresses above their share are being ended.
+ * Bytes are never overdrawn.
  *
- * An address that holds next to nothing has no share of its own. When there are so many of them
- * that they take everything together, nobody is above a share: then who asks is refused. */
+ * An address that holds next to nothing has no share of its own. When very many such addresses take
+ * everything together, none of them is above a share: then whoever asks for more is refused. */
 #ifndef TRIAGE_NET_BUDGET_H
 #define TRIAGE_NET_BUDGET_H
 
@@ -68,10 +69,11 @@ enum budget_event {
 struct budget *budget_new(const struct budget_limits *limits);
 void budget_free(struct budget *b); /* every account is closed; NULL is fine */
 bool budget_is_short(const struct budget *b, enum budget_kind kind);
-bool budget_is_spent(const struct budget *b); /* no byte is left, whoever asks */
+bool budget_is_spent(const struct budget *b); /* no byte is left for anybody */
 struct budget_counters budget_counters(struct budget *b);
 
-/* The account of a peer's address, for one connection; NULL when it has as many as it may. */
+/* The account of a peer's address, for one connection; NULL when the address has as many
+ * connections as it may. */
 struct account *account_open(struct budget *b, const struct sockaddr *peer);
 void account_close(struct account *a); /* NULL is fine */
 uint32_t account_connections(const struct account *a);
@@ -79,12 +81,13 @@ uint32_t account_connections(const struct account *a);
 struct account *account_ref(struct account *a);
 void account_unref(struct account *a);
 
-/* How much more the address may take now, and when those above their share have given way. */
+/* How much more the address may take now (account_room), and how much once the addresses above
+ * their share have given way (account_due). */
 uint64_t account_room(const struct account *a, enum budget_kind kind);
 uint64_t account_due(const struct account *a, enum budget_kind kind);
-/* Whether it holds more than its share. */
+/* Whether the address holds more than its share. */
 bool account_is_over(const struct account *a, enum budget_kind kind);
-/* Takes or gives back, and is never refused: ask account_room() before. */
+/* Takes (change > 0) or gives back. It is never refused: ask account_room() before. */
 void account_charge(struct account *a, enum budget_kind kind, int64_t change);
 void account_note(struct account *a, enum budget_event event);
 

@@ -162,7 +162,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *b)
     *b = uv_buf_init(c->server->input, CONN_READ_SIZE);
 }
 
-/* Whether more may be kept behind what waits to be taken. */
+/* Whether there is room for more bytes behind the input that waits. */
 static bool has_room(const struct conn *c)
 {
     return c->head_len > 0 || c->in.len < CONN_READ_SIZE + c->server->limits.head_max;
@@ -199,8 +199,8 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
     conn_touch(c);
 }
 
-/* Reading goes on behind requests under way, to notice a peer that leaves; only a peer that also
- * sends more than can be kept, or that asks on without reading its answers, is made to wait. */
+/* Reading goes on while requests are under way, to notice a peer that leaves. It stops only for a
+ * peer that sends more than can be kept, or that goes on asking without reading its answers. */
 static void reading_update(struct conn *c)
 {
     bool deaf = c->input_waits && conn_unsent(c) > CONN_PAUSE_SIZE;
@@ -247,7 +247,7 @@ static void output_queue(struct conn *c, size_t written)
         conn_close(c);
 }
 
-/* Under TLS what leaves are records, of the answers and of the protocol itself. */
+/* Under TLS the output consists of records: those with answers, and those of TLS itself. */
 static void output_seal(struct conn *c)
 {
     struct tls_stream *t = c->tls;

@@ -1,16 +1,16 @@
 /* The inside of net: one connection, and the server it belongs to. Only files of
  * this folder include it.
  *
- * A connection takes its turn in three places. on_read() parses what came and calls
- * the handler; http_respond() appends to the output; conn_end_turn(), once per loop
- * turn for each connection that is dirty, goes on with input that had to wait,
- * writes, and closes what has ended. Nothing but conn_end_turn(), a read error, the
- * sweep and the end of the server closes a connection, so a handler never loses
- * the connection it is being called for.
+ * A connection is worked on in three places. on_read() parses the bytes that came and
+ * calls the handler. http_respond() appends an answer to the output. conn_end_turn()
+ * runs once in a turn of the loop for each connection that is dirty: it goes on with
+ * input that had to wait, writes the output, and closes a connection that has ended.
+ * Nothing but conn_end_turn(), a read error, the sweep and the end of the server closes
+ * a connection: so a handler never loses the connection that it is being called for.
  *
  * A turn of the loop is short, whatever the peers do: it takes few connections, and
- * of one connection few requests and few bytes of answers. Whoever has more to ask
- * is late, and goes on in the next turn, when the others have been heard. */
+ * of one connection few requests and few bytes of answers. A connection that has more
+ * is late: it goes on in the next turn, after the others. */
 #ifndef TRIAGE_NET_CONN_H
 #define TRIAGE_NET_CONN_H
 
@@ -28,15 +28,15 @@
 #define CONN_DISCARD_MAX (1024 * 1024) /* bytes thrown away after the last request */
 #define CONN_LINGER_MS   2000          /* for a refused client to read why */
 #define CONN_REFUSED_MAX 64            /* connections past the limit that are told so */
-#define CONN_IDLERS_MAX  256           /* looked at for one that gives way to a newcomer */
+#define CONN_IDLERS_MAX  256           /* connections looked at, to find one that gives way */
 #define CONN_SPARE_MAX   64            /* output buffers kept for the next answers */
 #define CONN_SPARE_SIZE  (1024 * 1024) /* and what they take together */
 #define SERVER_SWEEP_MS  250
 
 /* Which clock runs against the peer's sending. Each is a list in the server, by time. */
 enum watch {
-    WATCH_NONE,     /* its requests are under way; it may wait as long as they do */
-    WATCH_WAIT,     /* the same, and all of them wait: no clock, but it may have to give way */
+    WATCH_NONE,     /* no clock: its requests are under way */
+    WATCH_WAIT,     /* no clock: all its requests wait, so it may have to give way to others */
     WATCH_GREETING, /* TLS: its handshake */
     WATCH_HEAD,
     WATCH_BODY,
@@ -48,7 +48,7 @@ enum watch {
 TAILQ_HEAD(conn_list, conn);
 STAILQ_HEAD(request_list, http_request);
 
-/* A connection's, or a listener's: of TCP or of a path in the file system. */
+/* The stream of a connection or a listener: TCP, or a socket in the file system. */
 union stream {
     uv_handle_t handle;
     uv_stream_t stream;
@@ -61,7 +61,7 @@ struct listener {
     struct http_server *server;
     struct tls *tls; /* borrowed; NULL: plain */
     bool local;      /* for this machine alone */
-    bool waits;      /* libuv holds a connection for the next turn */
+    bool waits;      /* libuv holds a connection that is taken in the next turn */
     TAILQ_ENTRY(listener) next;
 };
 
@@ -70,7 +70,7 @@ TAILQ_HEAD(listener_list, listener);
 struct conn {
     union stream io;
     struct http_server *server;
-    struct tls_stream *tls; /* NULL: plain; what follows is the plain side */
+    struct tls_stream *tls; /* NULL: plain HTTP; what follows is the text inside TLS */
     TAILQ_ENTRY(conn) all;
 
     /* Input. `in` starts with the request being received and is empty when every byte was used. */
@@ -81,14 +81,14 @@ struct conn {
     bool continue_due; /* 100 Continue is owed once its turn comes */
     uint64_t content_length;
     size_t body_max;
-    const void *pass; /* of admit, for the request that is coming in */
+    const void *pass; /* what admit gave, for the handler of the request that is coming in */
     struct parse_chunks chunks;
     uint64_t skip; /* bytes still to come of a body that was refused */
     size_t discarded;
     uint64_t waits_turn; /* in which input_waits was set */
-    const char *rest;    /* in `in`, while a handler has the request before it */
-    bool body_taken;     /* … by the handler: `in` has only the rest now */
-    bool body_out;       /* … and the request is not answered yet */
+    const char *rest;    /* in `in`: what is behind the request that a handler has */
+    bool body_taken;     /* the handler took the body: `in` has only the rest now */
+    bool body_out;       /* … and its request is not answered yet */
 
     /* Requests handed over, in order; the first unanswered one holds back the rest. */
     struct request_list requests;
@@ -101,13 +101,13 @@ struct conn {
     uv_write_t write;
     uv_shutdown_t shutdown;
 
-    /* What it takes of the budget: memory.c. */
+    /* What the connection takes of the budget: memory.c. */
     struct account *account; /* NULL: it was turned away */
     size_t request_bytes;    /* of requests under way */
-    size_t charge;           /* in the account; what is given back soon stays in it for a while */
+    size_t charge;           /* what the account has of it; bytes given back may stay a while */
     unsigned waiting;        /* requests that wait */
     unsigned waiting_charge;
-    bool charged; /* it is in the server's list of them */
+    bool charged; /* it is in the server's list `charged` */
     bool starved; /* it is not read from until there is room again */
     uint8_t starved_sweeps;
     TAILQ_ENTRY(conn) charged_link;
@@ -118,12 +118,12 @@ struct conn {
     bool refused; /* ended by us: let the peer read why before closing */
     bool broken;  /* too much unsent: close without more words */
     bool shut;    /* our side is ended */
-    bool over;    /* counted as turned away */
+    bool over;    /* it came past the limit, and is being told so */
     bool local;   /* of a listener for this machine alone */
     bool closing;
-    bool input_waits; /* `in` was left before its end: full, or had its share of the turn */
-    bool late;        /* goes on in the next turn */
-    bool dirty;
+    bool input_waits;    /* `in` was left before its end: full, or had its share of the turn */
+    bool late;           /* goes on in the next turn */
+    bool dirty;          /* conn_end_turn() is due */
     bool greeting_waits; /* `in` has bytes of the handshake, which had its share of the turn */
 
     TAILQ_ENTRY(conn) late_link;
@@ -132,11 +132,11 @@ struct conn {
     TAILQ_ENTRY(conn) watch_link;
     uint64_t watch_ms;  /* since when */
     uint64_t began_ms;  /* the request being received */
-    uint64_t window_ms; /* of its body: since when … */
-    size_t window_len;  /* … and how much was there then */
+    uint64_t window_ms; /* when the present window of its body began … */
+    size_t window_len;  /* … and how many bytes of the body were there then */
     TAILQ_ENTRY(conn) writer_link;
-    size_t writer_left; /* unsent at the beginning of the window … */
-    uint64_t writer_ms; /* … which was then */
+    size_t writer_left; /* bytes unsent at the beginning of the present window … */
+    uint64_t writer_ms; /* … and when that was */
 };
 
 struct http_server {
@@ -168,7 +168,7 @@ struct http_server {
     unsigned turn_accepts;
     unsigned turn_handshakes;
     uint64_t turn_handshakes_us;                              /* when the first of them began */
-    const struct account *turn_greeters[HTTP_HANDSHAKES_MAX]; /* whose they were */
+    const struct account *turn_greeters[HTTP_HANDSHAKES_MAX]; /* the accounts that had them */
     unsigned greetings_waiting; /* connections whose handshake waits for a later turn */
 
     bool draining;
@@ -184,14 +184,14 @@ struct http_server {
     unsigned spare_count;
     size_t spare_bytes;
     struct parse_head head;    /* of the request in hand */
-    struct http_request asked; /* as admit sees it */
+    struct http_request asked; /* the request as admit sees it */
     char id_prefix[9];         /* eight random digits and a dash, not terminated */
     uint64_t id_count;
     char too_large[80]; /* the sentence of the refusal in hand */
     char date[48];      /* the whole header line */
     uint64_t date_s;    /* loop time for which it holds */
     char input[CONN_READ_SIZE];
-    char text[CONN_READ_SIZE]; /* the same, out of its TLS records */
+    char text[CONN_READ_SIZE]; /* the text of TLS records */
 };
 
 static inline void counter_add(uint64_t *counter, uint64_t n)
@@ -201,18 +201,19 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 
 #define net_count(server, name, n) counter_add(&(server)->counters.name, (uint64_t)(n))
 
-void conn_touch(struct conn *c);    /* settle it before the loop waits */
-void conn_postpone(struct conn *c); /* settle it in the next turn of the loop */
+void conn_touch(struct conn *c);    /* makes it dirty: its turn ends before the loop waits */
+void conn_postpone(struct conn *c); /* makes it dirty in the next turn of the loop */
 void conn_end_turn(struct conn *c);
 void conn_close(struct conn *c); /* at once; cuts off its requests */
 
-/* Refuses whatever is being received, in its turn, and ends the connection. */
+/* Refuses the request that is being received, behind the answers of those before it, and ends the
+ * connection. */
 void conn_refuse(struct conn *c, enum status status, const char *detail);
 
-void conn_watch(struct conn *c); /* puts it in the list of what it is waiting for */
+void conn_watch(struct conn *c); /* finds out which clock runs: enum watch */
 
-/* Whether nothing is done for it: each of its requests waits for something that may never happen,
- * or has an answer that waits behind such a one. */
+/* Whether nothing is being done for the connection: each of its requests waits for something that
+ * may never happen, or is answered and stands behind such a request. */
 bool conn_only_waits(const struct conn *c);
 
 static inline size_t conn_unsent(const struct conn *c)
@@ -220,24 +221,24 @@ static inline size_t conn_unsent(const struct conn *c)
     return c->out.len + c->sending.len + c->held;
 }
 
-/* In intake.c: bytes that were received, of requests. */
+/* In intake.c: makes requests of the bytes that were received. */
 void intake_feed(struct conn *c, char *data, size_t len);
 bool intake_is_full(const struct conn *c);    /* no further request is begun */
-bool intake_may_resume(const struct conn *c); /* some had to wait, and need not any more */
+bool intake_may_resume(const struct conn *c); /* input had to wait, and need not any more */
 void intake_resume(struct conn *c);
 
-/* In greeting.c: bytes that were received, of TLS records. */
+/* In greeting.c: takes the bytes of TLS records that were received. */
 void records_feed(struct conn *c, const char *data, size_t len); /* may close */
 void greeting_resume(struct conn *c); /* a handshake that had to wait for this turn; may close */
 void records_end(struct conn *c);     /* the connection is closing */
 
-/* In sweep.c: closes or refuses those whose time is up. */
+/* In sweep.c: closes or refuses connections whose time is up. */
 void conn_sweep(struct http_server *server);
 
-/* In memory.c: what connections hold is counted against the budget. */
-void memory_count(struct conn *c);                   /* may refuse or close */
+/* In memory.c: the memory that connections hold is counted against the budget. */
+void memory_count(struct conn *c);                   /* at the end of a turn; may refuse or close */
 bool memory_fits(struct conn *c, uint64_t body_len); /* whether there is room for a body */
-void memory_charge(struct conn *c);    /* what it holds now, whether there is room or not */
+void memory_charge(struct conn *c);    /* charges what it holds now, with or without room */
 void memory_give_back(struct conn *c); /* it is closing */
 void memory_sweep(struct http_server *server);
 bool memory_is_tight(const struct conn *c);                     /* its address has to give way */

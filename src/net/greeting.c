@@ -2,11 +2,12 @@
 
 #include "base/clock.h"
 
-/* TLS on a connection: what is received are records, with requests in them, and before these a
- * handshake. tls_stream.c speaks to OpenSSL; this file decides when it may. */
+/* TLS on a connection: the bytes that come are records, first of a handshake, then with requests in
+ * them. tls_stream.c speaks to OpenSSL; this file decides when it may. */
 
-/* Whoever speaks HTTP to a port for TLS can be told so, in HTTP. The connection's first byte tells:
- * those of a greeting that waits have not reached OpenSSL, and are not the last. */
+/* A client that speaks plain HTTP to a port for TLS is told so, in HTTP. It is known by the
+ * connection's first byte. While a handshake waits, earlier bytes have not reached OpenSSL: then
+ * these are not the first. */
 static bool is_plain_http(const struct conn *c, const char *data)
 {
     return c->tls->since_text == 0 && !c->greeting_waits && !c->tls->greeted && data[0] >= 'A' &&
@@ -59,7 +60,8 @@ static void greeting_wait(struct conn *c, bool waits)
         conn_postpone(c);
 }
 
-/* An address leaves one step of each turn to the others, however many of its own wait. */
+/* An address may not take all handshake steps of a turn: it leaves one to other addresses, however
+ * many of its own connections wait. */
 static bool greeting_may(const struct conn *c)
 {
     const struct http_server *s = c->server;
@@ -110,7 +112,7 @@ void greeting_resume(struct conn *c)
     buf_fini(&waited);
 }
 
-/* The last record says that nothing is missing, if the kernel takes it at once. */
+/* Sends the close_notify, which says that nothing is missing, if the kernel takes it at once. */
 void records_end(struct conn *c)
 {
     c->server->greetings_waiting -= c->greeting_waits;

@@ -13,7 +13,7 @@
 
 static const char not_plain[] = "This port speaks plain HTTP: use http:// here.";
 
-/* Asked between requests only: one that has started is always taken to its end. */
+/* Only asked between two requests: a request that has started is always taken to its end. */
 bool intake_is_full(const struct conn *c)
 {
     size_t waits = conn_unsent(c);
@@ -21,7 +21,7 @@ bool intake_is_full(const struct conn *c)
            waits > CONN_PAUSE_SIZE || (waits > 0 && memory_is_tight(c));
 }
 
-/* The number is the path's own, so the sentence is made each time. */
+/* Each path has a limit of its own, so the sentence is made each time. */
 static const char *too_large(struct conn *c)
 {
     struct http_server *s = c->server;
@@ -52,8 +52,9 @@ static void request_fill(const struct conn *c, struct http_request *req)
     req->keep_alive = head->http10;
 }
 
-/* A small body is skipped, as it comes, so that the client keeps its connection. One that waits for
- * 100 Continue may never come, and where a chunked one ends is not worth finding out. */
+/* Whether the body of a refused request is skipped, so that the client keeps its connection: only a
+ * small body with a known length. A body that waits for 100 Continue may never come, and where a
+ * chunked one ends is not worth finding out. */
 static bool body_is_skipped(const struct parse_head *head)
 {
     return head->content_length == 0
@@ -61,7 +62,7 @@ static bool body_is_skipped(const struct parse_head *head)
                : head->content_length <= CONN_READ_SIZE && !head->expect_continue;
 }
 
-/* The answer of admit; the request in hand ends with its head. */
+/* Answers with the refusal of admit. The request ends with its head. */
 static void head_refuse(struct conn *c, const struct http_verdict *verdict)
 {
     struct http_server *s = c->server;
@@ -80,8 +81,8 @@ static void head_refuse(struct conn *c, const struct http_verdict *verdict)
                  verdict->body.data, verdict->body.len);
 }
 
-/* The head is whole: settles whether the request may come in, and how much body may follow. When
- * it was refused, c->head_len is 0 again. */
+/* The head is whole: finds out whether the request may come in, and how much body may follow. When
+ * admit refuses, c->head_len is 0 again. */
 static enum status head_begin(struct conn *c, const char *data, const char **why)
 {
     struct http_server *s = c->server;
@@ -211,9 +212,9 @@ static size_t refused_skip(struct conn *c, size_t len)
     return n;
 }
 
-/* Takes requests from data[0, *len) until one is not whole, or the connection is full or has had
- * its last, or its share of the turn: the pipeline of one does not keep the others waiting. Returns
- * how many bytes were used; *len may have shrunk. */
+/* Takes requests from data[0, *len) until one is not whole, the connection is full, it has had its
+ * last request, or it has had its share of the turn (so that the pipeline of one connection does
+ * not keep the others waiting). Returns how many bytes were used; *len may have shrunk. */
 static size_t input_take(struct conn *c, char *data, size_t *len)
 {
     size_t at = 0;
@@ -265,7 +266,7 @@ bool http_body_take(struct http_request *req, struct buf *memory)
     return true;
 }
 
-/* … from what was kept. */
+/* Takes requests from the bytes that were kept in c->in. */
 static void input_take_kept(struct conn *c)
 {
     size_t used = input_take(c, c->in.data, &c->in.len);

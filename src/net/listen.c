@@ -18,7 +18,8 @@ static int stream_init(uv_loop_t *loop, union stream *io, bool is_unix)
     return is_unix ? uv_pipe_init(loop, &io->pipe, 0) : uv_tcp_init(loop, &io->tcp);
 }
 
-/* All who come through the file system are one; so are peers that have left already. */
+/* All peers that come through a socket in the file system count as one address; so do peers that
+ * have left already. */
 static struct account *peer_account(struct conn *c)
 {
     struct sockaddr_storage peer = {.ss_family = AF_UNIX};
@@ -28,7 +29,8 @@ static struct account *peer_account(struct conn *c)
     return account_open(c->server->budget, (struct sockaddr *)&peer);
 }
 
-/* Its address has many more connections than the newcomer's, and nothing is done for it. */
+/* Whether a connection may be closed for a newcomer: its address has more than `many` connections,
+ * and none of its requests is being worked on. */
 static bool may_give_way(const struct conn *c, uint32_t many)
 {
     return (c->request_count == 0 || conn_only_waits(c)) && account_connections(c->account) > many;
@@ -48,10 +50,10 @@ static bool one_gives_way(struct http_server *s, enum watch watch, uint32_t many
     return false;
 }
 
-/* When there are too many, the oldest of an address that has many more than the newcomer's gives
- * way: an idle one, or one whose request or handshake has begun and does not come, or one whose
- * claims all wait, or whose body is still coming. So nobody can keep the others out by holding
- * connections. */
+/* When there are too many connections, the oldest connection of an address that has many more than
+ * the newcomer's is closed: an idle one; or one whose request head or handshake has begun and does
+ * not come; or one whose claims all wait; or one whose body is still coming. So nobody can keep the
+ * others out by holding connections. */
 static bool idler_gives_way(struct http_server *s, const struct account *newcomer)
 {
     uint32_t many = 2 * account_connections(newcomer);
@@ -60,7 +62,8 @@ static bool idler_gives_way(struct http_server *s, const struct account *newcome
            one_gives_way(s, WATCH_BODY, many);
 }
 
-/* Why it is only to be told that there are too many; NULL: it may stay, and has an account. */
+/* The sentence of refusal for a connection that is one too many. NULL: it may stay, and has an
+ * account. */
 static const char *conn_refusal(struct conn *c, bool full)
 {
     struct account *a = peer_account(c);
@@ -128,7 +131,7 @@ static void on_connection(uv_stream_t *stream, int status)
         net_count(l->server, connections_refused, 1);
         return;
     }
-    /* What is not accepted here is held by libuv, which then offers no further one. */
+    /* A connection that is not accepted here is held by libuv, which then offers no further one. */
     if (l->server->turn_accepts >= l->server->limits.accepts_max)
         l->waits = true;
     else
@@ -258,8 +261,8 @@ int http_socket_port(int fd)
                                        : ntohs(((struct sockaddr_in *)&where)->sin_port);
 }
 
-/* Accepted sockets take these after their listener, without a call for each. The second keeps the
- * kernel from holding megabytes for a peer that does not read. */
+/* Sets options of a listener, which accepted sockets inherit without a call for each. The second
+ * keeps the kernel from holding megabytes for a peer that does not read. */
 static void socket_tune(int fd, const struct sockaddr_storage *where)
 {
     int on = 1, unsent_max = CONN_KERNEL_SIZE;

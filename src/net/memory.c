@@ -4,23 +4,24 @@
 
 #include <assert.h>
 
-/* What connections hold, counted against the budget, and who gives way when it is too much.
+/* The memory that connections hold, counted against the budget, and who gives way when it is too
+ * much.
  *
- * A connection is charged when it settles, in steps of MEMORY_STEP. The common request is answered
- * in the turn in which it came and is never charged. What a connection gives back stays charged
- * until the next sweep, unless it is much: so a busy connection changes the numbers that all
- * threads share a few times a second, and not with every request.
+ * A connection is charged when it ends its turn, in steps of MEMORY_STEP. The common request is
+ * answered in the turn in which it came and is never charged. Memory that a connection gives back
+ * stays charged until the next sweep, unless it is much: so a busy connection changes the numbers
+ * that all threads share a few times a second, and not with every request.
  *
  * Not counted: the kernel's buffers, the spare buffers of the server, and `struct conn` itself. */
 
 #define MEMORY_STEP  4096
-#define MEMORY_SLACK (64 * 1024) /* that is given back at once */
+#define MEMORY_SLACK (64 * 1024) /* so much is given back at once, less with the next sweep */
 #define MEMORY_SMALL (16 * 1024) /* what a connection may hold even when there is no room */
 
-#define STARVED_SWEEPS 8 /* for others to give way */
+#define STARVED_SWEEPS 8 /* so long a connection waits for others to give way */
 
 #define REQUEST_COST 4096       /* of a request under way, whatever it asks */
-#define WAITING_COST (8 * 1024) /* and of one that waits, in addition */
+#define WAITING_COST (8 * 1024) /* in addition, of a request that waits */
 
 static size_t memory_of(const struct conn *c)
 {
@@ -105,7 +106,8 @@ static void body_refuse(struct conn *c)
     bytes_set(c, memory_of(c));
 }
 
-/* Who sends a large body can be told; for whoever does not read there is no way to. */
+/* Takes a connection's memory away. A client that is sending a body is told so with 503; a client
+ * that does not read cannot be told anything, and is cut off. */
 static void shed(struct conn *c)
 {
     account_note(c->account, BUDGET_SHED);
@@ -115,7 +117,8 @@ static void shed(struct conn *c)
         conn_close(c);
 }
 
-/* Nobody is above a share, and there is nothing left: many hold a little each. */
+/* Nothing is left and nobody is above a share, because many hold a little each: refuses this one.
+ */
 static void turn_away(struct conn *c)
 {
     if (c->head_len > 0)
@@ -124,7 +127,8 @@ static void turn_away(struct conn *c)
         shed(c);
 }
 
-/* It is within its share: others have to give way first, and so long nothing is read. */
+/* The address is within its share, so others have to give way. Until they have, nothing is read
+ * from this connection. */
 static void starve(struct conn *c, size_t bytes)
 {
     bytes_set(c, bytes);
@@ -153,7 +157,8 @@ void memory_count(struct conn *c)
         bytes_set(c, bytes);
 }
 
-/* After others gave way. Servers of other threads may take a sweep longer. */
+/* Reads from a starved connection again, once others gave way. Servers of other threads may take a
+ * sweep longer for that. */
 static void feed(struct conn *c)
 {
     if (account_room(c->account, BUDGET_BYTES) > CONN_READ_SIZE) {
@@ -167,8 +172,8 @@ static void feed(struct conn *c)
     }
 }
 
-/* Takes from those whose address is above its share, and hold at least so much, until there is
- * enough again. */
+/* Takes memory from connections that hold at least `least` bytes and whose address is above its
+ * share, until there is enough again. */
 static void shed_some(struct http_server *s, size_t least)
 {
     struct conn *c = TAILQ_FIRST(&s->charged);
@@ -240,7 +245,7 @@ void memory_sweep(struct http_server *s)
         bytes_set(c, memory_of(c));
         c = next;
     }
-    /* The largest first, roughly: it takes few of them. */
+    /* Roughly the largest first, so that few connections have to go. */
     for (size_t least = 32ul << 20; least >= MEMORY_STEP / 8; least /= 8)
         shed_some(s, least);
     end_some_waits(s);
@@ -273,7 +278,7 @@ bool http_wait(struct http_request *req, unsigned places)
     return true;
 }
 
-/* What it was given to work with is gone, or soon will be. */
+/* The connection of a request is gone, or soon will be: it must not be used any more. */
 static void leave_connection(struct http_request *req)
 {
     struct conn *c = req->conn;

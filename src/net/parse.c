@@ -9,9 +9,9 @@
 /* A head is read in one pass, forwards, and each byte is looked up in `classes` or
  * compared with the one byte that may stand there. No scan has to look for the end:
  * parse_find() has seen to it that the head ends in CR LF CR LF, and CR is in no
- * class. Whatever a scan stops at that is not what has to come next is the error.
+ * class. When a scan stops at a byte that may not come next, that is the error.
  *
- * The rules are those of RFC 9112 without its leave to be lenient: no line feed
+ * The rules are those of RFC 9112, without the leniency that it allows: no line feed
  * alone, no folded lines, one space in each place of the request line, no space
  * before a colon, no length said twice, no coding but `chunked`. Chunk extensions and
  * trailers have a history of being read in two ways (CVE-2025-22871, CVE-2025-55315),
@@ -105,7 +105,7 @@ static const char *value_skip(const char *p, const char *end)
 enum status parse_find(const char *data, size_t len, size_t head_max, size_t *scanned,
                        size_t *head_len, const char **why)
 {
-    /* Says no at once to a TLS hello or a stray empty line, which may never send a line feed. */
+    /* Refuses a TLS hello or a stray empty line at once, since a line feed may never come. */
     if (len > 0 && (data[0] < 'A' || data[0] > 'Z'))
         return malformed(why, "The request does not start with a method.");
     const char *end = data + len;

@@ -4,9 +4,9 @@
  *
  * A head is read in two steps: parse_find() says where it ends, as bytes come in,
  * and parse_head() reads it once it is whole. Functions return STATUS_OK,
- * STATUS_MALFORMED_REQUEST, STATUS_HEADERS_TOO_LARGE or STATUS_PAYLOAD_TOO_LARGE;
- * after the latter `*why` is a constant sentence. After any of them the byte
- * stream has no meaning any more and the connection has to end. */
+ * STATUS_MALFORMED_REQUEST, STATUS_HEADERS_TOO_LARGE or STATUS_PAYLOAD_TOO_LARGE.
+ * After a status other than OK `*why` is a constant sentence, the rest of the byte
+ * stream has no meaning, and the connection has to end. */
 #ifndef TRIAGE_NET_PARSE_H
 #define TRIAGE_NET_PARSE_H
 
@@ -50,10 +50,10 @@ struct parse_head {
     struct parse_field fields[HTTP_HEADERS_MAX];
 };
 
-/* Looks for the end of the head at the front of data[0, len). `*scanned` is 0 for a new request and
- * carries on between calls as bytes are added. On STATUS_OK `*head_len` is the head's length with
- * its empty line, or 0 when the end is not there yet. Refuses what has no end that all readers
- * agree on, a line feed without its CR, and leaves the rest to parse_head(). */
+/* Looks for the end of the head at the front of data[0, len). `*scanned` is 0 for a new request,
+ * and is kept between calls as bytes are added. On STATUS_OK `*head_len` is the length of the head
+ * with its empty line, or 0 when the end is not there yet. Refuses a line feed without its CR,
+ * because readers do not agree where such a head ends; everything else is left to parse_head(). */
 MUST_USE enum status parse_find(const char *data, size_t len, size_t head_max, size_t *scanned,
                                 size_t *head_len, const char **why);
 
@@ -70,14 +70,13 @@ struct parse_chunks {
     bool done;
 };
 
-/* Decodes data[0, len) over itself: the body's bytes end up at the front of `data`, `*made` of
- * them.
+/* Decodes data[0, len) in place: the `*made` bytes of the body end up at the front of `data`.
  * `*used` is len, or less when the body ended before that. Refuses chunk extensions, trailers, and
  * a chunk that takes the body past `body_max` as soon as its size is known. */
 MUST_USE enum status parse_chunks(struct parse_chunks *chunks, char *data, size_t len,
                                   size_t body_max, size_t *used, size_t *made, const char **why);
 
-/* Case does not matter; `name` is in lower case. */
+/* Compares without regard to case; `name` is in lower case. */
 bool parse_name_is(struct http_slice slice, const char *name);
 
 #endif

@@ -183,7 +183,8 @@ static void head_encode(struct buf *out, struct http_request *req, int status,
         buf_puts(out, extra_headers);
 }
 
-/* In a drain the last answer says goodbye, also when the request did not ask for it. */
+/* In a drain the last answer of a connection says `Connection: close`, whatever the request asked.
+ */
 static void head_end(struct conn *c, struct http_request *req)
 {
     if (c->server->draining && !STAILQ_NEXT(req, next) && !req->close) {
@@ -199,7 +200,8 @@ static void head_end(struct conn *c, struct http_request *req)
     buf_lit(&c->out, "\r\n");
 }
 
-/* Output buffers wander: a connection with nothing to say holds none. */
+/* Output buffers are shared: a connection with nothing to send holds none, and takes a spare one
+ * when it has an answer. */
 void buffer_reuse(struct http_server *s, struct buf *b)
 {
     if (b->cap > 0 || s->spare_count == 0)
@@ -234,8 +236,8 @@ void conn_collect(struct conn *c)
     }
 }
 
-/* More unsent than a connection may have: its answers are dropped here and the next settle closes
- * it. One answer alone may be of any size. */
+/* Whether the connection would have more unsent bytes than it may: then its answers are dropped,
+ * and conn_end_turn() closes it. One answer alone may be of any size. */
 static bool output_overflows(struct conn *c, size_t more)
 {
     size_t unsent = c->out.len + c->sending.len + c->held;
@@ -263,7 +265,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
         return;
     }
     c->body_out = c->body_out && !req->body_taken;
-    /* A connection that is going takes its requests along: see conn_close(). */
+    /* When a connection closes, conn_close() frees its requests. */
     if (c->closing || c->broken || output_overflows(c, body_len)) {
         req->answered = true;
         conn_touch(c);

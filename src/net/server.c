@@ -62,7 +62,8 @@ static void drain_check(struct http_server *s)
     done(s, s->drained_arg);
 }
 
-/* Only there so that the loop does not sleep while some are late. */
+/* Does nothing: an active idle handle keeps the loop from sleeping while some connection is late.
+ */
 static void on_idle(uv_idle_t *idle)
 {
     (void)idle;
@@ -97,7 +98,7 @@ static void on_check(uv_check_t *check)
     http_server_flush(s);
 }
 
-/* The turn ends here: what waits after it goes on when others have been heard. */
+/* The turn of the loop ends here. Connections that are late go on in the next one. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct http_server *s = prepare->data;

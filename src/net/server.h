@@ -17,12 +17,12 @@
  * off: its on_hangup is called, and its answer will go nowhere. When the peer
  * ends its side and no unanswered request has an on_hangup, it may be a client
  * that closed only its sending half: the answers are still written, then the
- * connection is closed. So what must not be handed to someone who has left sets
- * on_hangup; what has to be done anyway does not.
+ * connection is closed. So a request whose answer must not go to someone who has
+ * left (a claim) sets on_hangup; a request that has to be done anyway does not.
  *
  * End of a wait: a request that took places to wait in (http_wait) may have to give
- * them to another address. Its on_hangup is called, and its answer, given soon,
- * still goes to its client: so it says that nothing came. */
+ * them to another address. Its on_hangup is called. The handler answers soon after,
+ * that nothing came, and this answer still goes to the client. */
 #ifndef TRIAGE_NET_SERVER_H
 #define TRIAGE_NET_SERVER_H
 
@@ -69,8 +69,8 @@ struct http_request {
     struct http_slice client;     /* the name in the client's certificate, which was verified */
     bool local;                   /* it came through a socket for this machine alone */
     bool has_body;                /* it announced one, of whatever length */
-    bool fresh; /* for the handler: admit was asked about this one last, and nothing has moved */
-    const void *pass; /* for the handler: what admit let it in with */
+    bool fresh;       /* for the handler: no other request came between admit and this call */
+    const void *pass; /* for the handler: http_verdict.pass of admit */
 
     /* Valid until http_respond: the client's X-Request-Id, or a fresh one. Terminated. */
     char id[HTTP_REQUEST_ID_MAX + 1];
@@ -100,18 +100,18 @@ struct http_request {
 /* Must lead to exactly one http_respond. */
 typedef void http_handler(struct http_request *req, void *ctx);
 
-/* In the handler: takes the memory in which the body lies, so that the body and the head stay valid
- * until `memory` is freed. False when the body has no memory of its own; a large one always has.
- * The requests behind this one are taken when it is answered: what is read in later turns still
- * comes before them. */
+/* To be called in the handler: takes the memory in which the body lies, so that the body and the
+ * head stay valid until `memory` is freed. False when the body has no memory of its own; a large
+ * one always has. The requests behind this one are taken only when it is answered: so a body that
+ * is read over several turns still comes before them. */
 bool http_body_take(struct http_request *req, struct buf *memory);
 
-/* What admit says. All zero before. */
+/* The answer of admit. All zero when admit is called. */
 struct http_verdict {
     size_t body_max;     /* the largest body that is taken */
     const void *pass;    /* for the handler, once the body is there; has to last until then */
     int status;          /* 0, or how the request is refused */
-    const char *headers; /* of the refusal: NULL or whole lines, good until admit is asked again */
+    const char *headers; /* of the refusal: NULL or whole lines, valid until the next admit */
     struct buf body;     /* of the refusal: a problem document; net frees it */
 };
 
@@ -144,7 +144,8 @@ struct http_limits {
     uint64_t body_ms;         /* … in each window of this length */
     uint64_t idle_ms;         /* nothing under way */
     uint64_t write_ms;        /* unsent bytes and no progress */
-    uint64_t hold_ms;         /* a body and unsent bytes: each window brings its part of this */
+    uint64_t hold_ms;         /* in this time a whole body has to come, or unsent bytes be read;
+                               * each window has to bring its part of them */
     size_t output_max;        /* unsent bytes of one connection */
     struct budget *budget; /* borrowed, shared with other servers; NULL: one of its own, of … */
     uint64_t buffers_max;  /* … so many bytes in buffers, */
@@ -208,7 +209,7 @@ bool http_socket_is_local(int fd); /* nobody but this machine can connect */
  * TLS there; NULL: plain HTTP. */
 MUST_USE int http_server_listen_on(struct http_server *server, int fd, struct tls *tls);
 
-/* Both steps for TCP, and the port of the first listener. */
+/* http_socket_tcp() and http_server_listen_on() in one; and the port of the first listener. */
 MUST_USE int http_server_listen(struct http_server *server, const char *addr, int port,
                                 bool shared);
 int http_server_port(const struct http_server *server);
@@ -224,9 +225,9 @@ void http_respond(struct http_request *req, int status, const char *content_type
  * admit or the handler runs. */
 struct http_slice http_header(const struct http_request *req, const char *name);
 
-/* Before a request is made to wait for something that may never happen: takes so many of the places
- * that the budget has for that, until the answer. The handler sets on_hangup, by which the wait may
- * be ended early. False: there are too few places, so answer at once. */
+/* To be called before a request is made to wait for something that may never happen: takes so many
+ * of the budget's places for waits, until the answer. The handler sets on_hangup, by which the wait
+ * may be ended early. False: there are too few places; answer at once. */
 MUST_USE bool http_wait(struct http_request *req, unsigned places);
 
 /* Where the request's memory is counted: net/budget.h. Valid until http_respond, on any thread. */

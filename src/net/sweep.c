@@ -22,8 +22,8 @@ static void sweep_list(struct http_server *s, enum watch watch, uint64_t limit_m
     }
 }
 
-/* Each window has to bring its part, of so many bytes: the more is held for a peer, the faster it
- * has to be. Otherwise a body of megabytes could drip for hours at the rate of a small one. */
+/* How many of `bytes` a window has to bring. The more is held for a peer, the faster the peer has
+ * to be: otherwise a body of megabytes could drip for hours at the rate of a small one. */
 static uint64_t part_of(const struct http_limits *limits, uint64_t bytes, uint64_t window_ms)
 {
     return bytes * window_ms / limits->hold_ms;
@@ -38,8 +38,8 @@ static uint64_t body_part(const struct conn *c)
     return part > least ? part : least;
 }
 
-/* What came before does not pay for silence, since a body that is almost whole is what takes the
- * most memory. */
+/* Each window counts for itself: bytes of an earlier window do not make up for silence, because a
+ * body that is almost whole takes the most memory. */
 static bool body_stalls(struct conn *c, bool late)
 {
     const struct http_limits *limits = &c->server->limits;
@@ -87,7 +87,8 @@ static void sweep_writers(struct http_server *s)
     }
 }
 
-/* When the sweep itself is late, nobody was heard meanwhile, and bodies get a new window. */
+/* When the sweep itself is late, the loop has read nothing meanwhile: then bodies get a new
+ * window. */
 static bool sweep_is_late(struct http_server *s)
 {
     uint64_t before_ms = s->swept_ms;

@@ -29,7 +29,7 @@ struct tls {
     SSL_CTX *context;
 };
 
-/* OpenSSL's words where they say little. */
+/* Better words where OpenSSL's say little. */
 static const char *reason_of(unsigned long code)
 {
     if (ERR_SYSTEM_ERROR(code))
@@ -114,7 +114,7 @@ static bool load_authorities(const struct tls *t, SSL_CTX *context, struct buf *
     return true;
 }
 
-/* Who offers protocols has to offer ours; who offers none speaks HTTP/1.1 anyway. */
+/* A client that offers protocols (ALPN) has to offer HTTP/1.1; one that offers none speaks it. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                            const unsigned char *in, unsigned in_len, void *ctx)
 {
@@ -126,9 +126,9 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* A ticket is as good as the certificate in it, which is not looked at again when it is resumed,
- * and each resumption gives another ticket. So an expired one is worth nothing, and its holder has
- * to greet from the beginning. */
+/* A ticket holds the client's certificate, which nobody looks at again when the session is resumed,
+ * and each resumption gives another ticket. So a ticket with an expired certificate is refused, and
+ * the client has to make a full handshake. */
 static SSL_TICKET_RETURN check_ticket(SSL *ssl, SSL_SESSION *session, const unsigned char *name,
                                       size_t name_len, SSL_TICKET_STATUS status, void *ctx)
 {
@@ -144,8 +144,8 @@ static SSL_TICKET_RETURN check_ticket(SSL *ssl, SSL_SESSION *session, const unsi
     return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
-/* Of those that all clients know the ones that cost little. A hello for ffdhe8192, which OpenSSL
- * also has, costs the server 139 ms and whoever replays it nothing. */
+/* The key exchanges that all clients know and that cost little. A hello for ffdhe8192, which
+ * OpenSSL also has, costs the server 139 ms, and costs nothing to whoever replays it. */
 #define GROUPS "X25519:P-256:P-384"
 
 static bool set_rules(struct tls *t, SSL_CTX *context)

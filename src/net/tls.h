@@ -25,8 +25,8 @@ struct tls_options {
     bool client_required;  /* and one without a certificate is refused */
 };
 
-/* Options are copied. NULL when something is wrong, and `error` has a sentence for each file that
- * is to blame, after the name of its setting, with newlines between. */
+/* Options are copied. NULL when something is wrong: then `error` has a line for each file that is
+ * to blame, with the name of its setting and a sentence. */
 struct tls *tls_new(const struct tls_options *options, struct buf *error);
 
 /* Reads the files again, for connections that come from now on. When something is wrong with them,
@@ -36,7 +36,7 @@ MUST_USE bool tls_reload(struct tls *tls, struct buf *error);
 /* Appends whose certificate it is and until when, as key=value for the log. */
 void tls_describe(struct tls *tls, struct buf *out);
 
-bool tls_is_valid_now(struct tls *tls); /* its certificate has begun and not expired */
+bool tls_is_valid_now(struct tls *tls); /* today is within the dates of the certificate */
 
 void tls_free(struct tls *tls); /* when no server uses it; NULL is fine */
 

@@ -8,9 +8,9 @@
 
 enum { RECORD_CHANGE_CIPHER = 20, RECORD_HANDSHAKE = 22 };
 
-/* OpenSSL makes room for a message as large as its head announces, up to 128 KiB, before anything
- * of it has come. So its bytes are looked at on their way in: messages may be in pieces, over
- * several records, and a second ClientHello may follow the first. */
+/* OpenSSL allocates a handshake message as large as its head announces, up to 128 KiB, before any
+ * of it has come. So we look at the bytes on their way in. Messages may be in pieces, over several
+ * records, and a second ClientHello may follow the first. */
 
 static void record_begin(struct tls_stream *t)
 {
@@ -104,8 +104,8 @@ static void bio_method_init(void)
     BIO_meth_set_ctrl(bio_method, bio_ctrl);
 }
 
-/* Called for each message. After the greeting there is little of them to be said: a KeyUpdate now
- * and then, an alert at the end. Each costs work and none is a request, so they are counted. */
+/* Called for each message of TLS itself. After the handshake a peer needs few of them: a KeyUpdate
+ * now and then, an alert at the end. Each costs work and none is a request, so they are counted. */
 static void on_message(int writing, int version, int type, const void *data, size_t len, SSL *ssl,
                        void *ctx)
 {
@@ -151,7 +151,8 @@ void tls_stream_free(struct tls_stream *t)
 
 void tls_stream_feed(struct tls_stream *t, const char *data, size_t len)
 {
-    /* The bytes before these are too many; these may have a request behind the handshake's last. */
+    /* Only the bytes before these count: these may have a request behind the end of the handshake.
+     */
     if (!t->greeted && t->since_text > TLS_GREETING_MAX)
         t->failed = true;
     t->input = data;

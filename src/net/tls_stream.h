@@ -9,12 +9,13 @@
 #include <openssl/ssl.h>
 
 #define TLS_GREETING_MAX (64 * 1024) /* bytes of a handshake */
-#define TLS_MESSAGE_MAX  (32 * 1024) /* … and of one message of it, as it announces itself */
-#define TLS_CHATTER_MAX  32          /* messages of the protocol itself between two of HTTP */
+#define TLS_MESSAGE_MAX  (32 * 1024) /* the length that one message of a handshake may announce */
+#define TLS_CHATTER_MAX  32          /* messages of TLS itself between two pieces of text */
 #define TLS_STREAM_SIZE  (16 * 1024) /* what OpenSSL keeps for a connection that is quiet */
-#define TLS_RECORD_SIZE  (17 * 1024) /* and beside it for a record that is not whole */
+#define TLS_RECORD_SIZE  (17 * 1024) /* what it keeps besides for a record that is not whole */
 
-/* Where a greeting stands, read along with OpenSSL: records, and the messages in them. */
+/* Where a handshake (greeting) stands. We read its records, and the messages in them, along with
+ * OpenSSL, to refuse one that announces too much. */
 struct tls_greeting {
     uint8_t head[5]; /* of a record: its kind, two bytes of version, two of length */
     uint8_t head_len;
@@ -47,20 +48,20 @@ void tls_stream_free(struct tls_stream *t); /* NULL is fine */
 /* Data is borrowed until tls_stream_read() has said that there is nothing more. */
 void tls_stream_feed(struct tls_stream *t, const char *data, size_t len);
 
-/* Goes on with the handshake, and then reads. Returns how many bytes there are, 0 when more has to
- * come, TLS_READ_END when the peer has ended its side, TLS_READ_FAILED when there is no going on.
- */
+/* Goes on with the handshake, then reads text. Returns how many bytes of text there are, 0 when
+ * more records have to come, TLS_READ_END when the peer has ended its side, TLS_READ_FAILED when
+ * the connection is broken. */
 enum { TLS_READ_END = -1, TLS_READ_FAILED = -2 };
 ssize_t tls_stream_read(struct tls_stream *t, char *out, size_t size);
 
-/* Adds `text` to the records, unless nobody is there who could read it. */
+/* Adds `text` to the records, unless the stream has failed or ended. */
 void tls_stream_write(struct tls_stream *t, const char *text, size_t len);
-void tls_stream_end(struct tls_stream *t); /* the same with close_notify, once */
+void tls_stream_end(struct tls_stream *t); /* adds a close_notify, once */
 
 bool tls_stream_is_partial(const struct tls_stream *t); /* in the middle of a record */
 size_t tls_stream_memory(const struct tls_stream *t);   /* roughly */
 
-/* In tls.c: for a connection that is new. */
+/* In tls.c: OpenSSL's object for a new connection. */
 SSL *tls_session(struct tls *tls);
 
 #endif

@@ -30,7 +30,8 @@ static int64_t claims_until(const struct bounder *b, int rank, uint64_t ahead)
     return (int64_t)(((ahead + quota) / quota + 1) * b->cycle);
 }
 
-/* Whether claims that cost no token, or a limit, may come between a level and its turn. */
+/* Whether a level may have to wait beyond its turn: for claims of other levels that cost no token,
+ * or because of an in-flight limit. */
 static bool disturbed(const struct queue_config *config, int rank)
 {
     bool any = config->levels[rank].max_in_flight > 0;
@@ -51,7 +52,7 @@ int64_t bounder_ms(const struct bounder *b, int rank, int to, uint64_t ahead)
     return (int64_t)(windows * (uint64_t)b->window_us / 1000 + 1);
 }
 
-/* The smallest over all levels that a message of `rank` comes to count as. */
+/* The smallest bound over all levels that a message of `rank` comes to count as. */
 static int64_t longest_ms(const struct bounder *b, int rank, const uint64_t ahead[LEVEL_COUNT_MAX])
 {
     int64_t best = BOUND_NONE, waited_ms = 0;

@@ -1,15 +1,15 @@
 /* What a queue's configuration promises, as numbers, before anything has run.
  *
- * By weights, a message with k others before it, which count as its level and are
- * older, is among the next (⌈(k + 1) / quota⌉ + 1) × cycle claims, whatever the
- * other levels do. Under strict only the most urgent level has such a bound: k + 1.
- * Aging puts a message among those of the next level after some time, so that its
- * bound is the smallest over the levels it comes to count as: the time until then,
- * and that level's own.
+ * Weighted: a message with k older ones before it that count as its level is among
+ * the next (⌈(k + 1) / quota⌉ + 1) × cycle claims, whatever the other levels do.
+ * Strict: only the most urgent level has such a bound, k + 1. Aging: after some time
+ * a message counts as the next level. Its bound is the smallest over all levels that
+ * it comes to count as: the time until then, plus the bound of that level.
  *
- * Claims become time by the slowest the consumers can be while something waits.
- * There is no bound in time for a level with an in-flight limit of its own, nor
- * where another level has a max_wait: that one goes first without paying a token. */
+ * Bounds in claims become bounds in time by the slowest pace at which the consumers
+ * can claim while a message waits. There is no bound in time for a level with an
+ * in-flight limit of its own, nor where another level has a max_wait: messages of
+ * that level go first without paying a token. */
 #ifndef TRIAGE_SIMULATE_BOUNDS_H
 #define TRIAGE_SIMULATE_BOUNDS_H
 
@@ -39,7 +39,7 @@ struct bounder {
 struct level_bound {
     uint32_t quota;
     double share;        /* of the claims, while it has messages, however busy the others are */
-    int64_t next_claims; /* within which the next in line is claimed */
+    int64_t next_claims; /* its next message is among so many claims */
     int64_t next_ms;
     uint64_t ahead;     /* the most that stood before a new message and could go first */
     int64_t longest_ms; /* with those before it */

@@ -94,7 +94,8 @@ static double rate_at(const struct arrivals *a, double at_us, double *until_us)
     return a->per_second * (burst ? a->burst_factor : 1);
 }
 
-/* When the next one arrives: as much of the rate passes as lies between two. */
+/* Finds when the next message arrives: when the rate, summed up over time, has reached the distance
+ * between two arrivals. */
 static void stream_advance(struct inflow *s, int64_t end_us)
 {
     double left = s->arrivals->pattern == ARRIVALS_STEADY ? 1 : random_exponential(&s->random);
@@ -128,7 +129,7 @@ static void apply(struct run *r, struct engine_op *op)
     engine_poll(r->engine);
 }
 
-/* Lets what is due happen: times to live. */
+/* Lets time pass: messages whose time to live is over end. */
 static void sweep(struct run *r)
 {
     while (engine_next_due_ms(r->engine, now_of(r)) == 0) {
@@ -181,8 +182,8 @@ static uint64_t ready_at(const struct run *r, int rank)
     return r->queue->view.lanes[r->queue->config.levels[rank].slot].ready;
 }
 
-/* Those of less urgent levels that may come to stand before what arrives now at `rank`: none when
- * that is claimed, at the latest, before the first of them has aged so far. */
+/* How many messages of less urgent levels may overtake one that arrives now at `rank`, by aging.
+ * None when it is sure to be claimed before the first of them has aged so far. */
 static uint64_t may_overtake(const struct run *r, int rank)
 {
     const struct queue_config *config = &r->queue->config;
@@ -199,7 +200,8 @@ static uint64_t may_overtake(const struct run *r, int rank)
     return any ? sum : 0;
 }
 
-/* How many stand before what arrives now, for each level that it may come to count as. */
+/* Counts how many stand before a message that arrives now, for each level that it may come to count
+ * as. */
 static void count_ahead(struct run *r, int rank)
 {
     const struct queue_config *config = &r->queue->config;

@@ -19,7 +19,7 @@
 /* What was seen of a level in one span of time. */
 struct simulation_point {
     int64_t p50_ms;     /* of those claimed in it; -1 when none was */
-    int64_t longest_ms; /* of those, and of the one that waits for longest at its end; -1: none */
+    int64_t longest_ms; /* of those, and of the messages that still wait at its end; -1: none */
 };
 
 struct simulation_level {
@@ -43,8 +43,8 @@ struct simulation {
     uint64_t arrived, claimed, done, expired;
     int64_t ended_us;
     double busy;               /* share of the consumers' time */
-    struct queue_config queue; /* in the end */
-    struct bounds bounds;      /* of that, for what arrived under it; by its ranks */
+    struct queue_config queue; /* the configuration at the end */
+    struct bounds bounds; /* of that configuration, for messages that arrived under it; by rank */
 };
 
 /* Called now and then with the time reached and the messages arrived so far. */

@@ -93,7 +93,8 @@ static void put_named(struct buf *out, const char *ours, const char *name, size_
     buf_puts(out, percent + 1);
 }
 
-/* How much of the text a phrase of the table stands for; 0: none begins here. */
+/* Appends the words for a phrase of the table with which the text begins. Returns how many bytes of
+ * the text it stands for; 0: there is none. */
 static size_t put_phrase(struct buf *out, const char *text, size_t len)
 {
     for (size_t i = 0; i < sizeof(phrases) / sizeof(phrases[0]); i++) {

@@ -17,7 +17,7 @@ void words_put(struct buf *out, const char *text, size_t len, const char *field)
  * fields; a configuration's fields are its own words. */
 const char *words_option(const char *field, size_t len);
 
-/* Appends where a complaint is about, in brackets: the option, the operand, or else the field. */
+/* Appends in brackets what a complaint is about: the option, the operand, or else the field. */
 void words_put_place(struct buf *out, const char *field, size_t len, const char *option);
 
 /* Appends the problem document at a token: of a whole answer, or of one result of a batch. `http`

@@ -16,8 +16,8 @@ struct check {
     unsigned problems;
 };
 
-/* Each line of a text, which ends with a newline or not. What it is about is a file, a setting, or
- * the setting that the line itself begins with; a setting is told with its place. */
+/* Prints each line of a text as a complaint. `about` is a file or a setting; without it the line
+ * itself begins with the setting. A setting is named with the place that it came from. */
 static unsigned say_each(const struct settings *s, const char *before, const char *about,
                          const char *text)
 {
@@ -143,7 +143,8 @@ static void check_cacert(struct check *c)
     buf_fini(&text);
 }
 
-/* Variables that `triage` and its handlers have, and that a server may be started with. */
+/* Whether a variable belongs to `triage` or its handlers: a server may be started with such ones.
+ */
 static bool is_of_the_client(const char *name, size_t len)
 {
     static const char *const names[] = {"SERVER",  "TOKEN",       "CACERT",   "CERT",  "KEY",
@@ -155,7 +156,8 @@ static bool is_of_the_client(const char *name, size_t len)
     return len > 5 && memcmp(name, "META_", 5) == 0;
 }
 
-/* A typo there is seen by nobody: what is no setting does nothing. */
+/* Notes variables of the environment that are no settings: they do nothing, so a typo would not be
+ * seen otherwise. */
 static void check_environment(const struct settings *s)
 {
     static const char prefix[] = "TRIAGE_";

@@ -91,7 +91,8 @@ static bool name_next(const char **names, const char *wanted)
     return same;
 }
 
-/* The protocol of sd_listen_fds(3): meant for this process, and for none of its children. */
+/* Takes the sockets that systemd passed, by the protocol of sd_listen_fds(3): they are for this
+ * process, and for none of its children. */
 static bool activated_take(struct endpoints *all)
 {
     const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
@@ -134,7 +135,7 @@ bool endpoints_open(struct endpoints *all, const struct settings *s)
     return all->count > 0;
 }
 
-/* The first takes a port or makes a file, the others use the same. */
+/* The first server takes the port or makes the file; the others use the same. */
 static int endpoint_listen(struct endpoint *e, struct http_server *server, struct tls *tls,
                            bool shared)
 {

@@ -30,8 +30,8 @@ struct endpoints {
  * On failure says why in the log. `s` is borrowed. */
 MUST_USE bool endpoints_open(struct endpoints *e, const struct settings *s);
 
-/* One more server listens on all of them. Failure is logged too. The engine is open: its lock keeps
- * two servers that start together from removing each other's files. */
+/* Makes one more server listen on all endpoints. A failure is logged. The engine has to be open:
+ * its lock keeps two processes that start together from removing each other's files. */
 MUST_USE bool endpoints_listen(struct endpoints *e, struct http_server *server, struct tls *tls,
                                bool shared);
 
@@ -39,8 +39,7 @@ MUST_USE bool endpoints_listen(struct endpoints *e, struct http_server *server, 
 void endpoint_name(const struct endpoint *e, struct buf *out);
 
 bool endpoints_are_local(const struct endpoints *e); /* nobody but this machine can connect */
-/* Who is on another machine gets in nowhere without a certificate, when TLS wants one of clients.
- */
+/* Whether nobody on another machine gets in without a certificate, if TLS asks clients for one. */
 bool endpoints_are_locked(const struct endpoints *e, bool client_required);
 bool endpoints_want_tls(const struct endpoints *e);
 

@@ -18,7 +18,7 @@
 
 enum { WELL = 0, DAMAGED = 1, UNDONE = 2 };
 
-/* What was written of a queue. */
+/* A queue whose messages were written to a file. */
 struct written {
     char name[QUEUE_NAME_MAX + 1]; /* empty: it cannot be read */
     uint32_t id;
@@ -120,7 +120,8 @@ static const char salvage_help[] =
     "  triaged salvage /var/lib/triage/data -o salvaged\n"
     "  triaged salvage /var/lib/triage/data -o - --queue mail | triage import mail -\n";
 
-/* A name with a plus is no name of a queue. */
+/* The name of a queue's file. The file of a queue without a name has a plus in its name, which no
+ * queue's name has. */
 static void file_of(const struct rescue *r, const struct written *w, struct buf *path)
 {
     if (r->queue)
@@ -242,7 +243,8 @@ static void on_schedule(void *ctx, const struct engine_queue *q, const struct sc
     write_line(r);
 }
 
-/* What stores it in another server. A queue whose record is lost gets a name, and levels, there. */
+/* Prints the commands that store the files in another server. A queue whose record is lost gets its
+ * name and its levels there. */
 static void print_commands(const struct rescue *r, const struct written *w, const char *path)
 {
     if (!w->name[0])
@@ -289,7 +291,7 @@ static int summary(const struct rescue *r, int outcome)
     return r->failed ? UNDONE : outcome;
 }
 
-/* Nothing is written into the directory that is looked at, by whatever name. */
+/* Whether a path is inside the data directory, by whatever name: nothing is written there. */
 static bool is_inside(const char *dir, const char *out)
 {
     char parent[PATH_MAX], real_dir[PATH_MAX], real_parent[PATH_MAX];

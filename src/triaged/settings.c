@@ -142,7 +142,7 @@ struct setting {
 
 #define FIELD(name) offsetof(struct settings, name), sizeof(((struct settings *)0)->name)
 
-/* Those of the server. Behind `engine` go those that the engines declare. */
+/* The server's own settings. Those that the engines declare are put behind `engine`. */
 static const struct setting server_settings[] = {
     {"listen", "127.0.0.1:7420", NULL, FIELD(listen), "ADDR:PORT",
      "address in numbers or localhost, and port for HTTP; port 0 takes a free one; may be "
@@ -307,7 +307,7 @@ void settings_complain_of(struct settings *s, const char *sentence)
     settings_complain(s, "%s%s", settings_place(s, sentence, where), sentence);
 }
 
-/* The first item from another source drops those of the one before. */
+/* The first item from a later source drops all items of the sources before. */
 static bool list_take(const struct settings *s, struct settings_list *list, const char *value)
 {
     if (list->source != s->now.source)
@@ -527,7 +527,8 @@ static void take_flag(struct settings *s, const char *flag, const char *value, b
         set(s, key, value);
 }
 
-/* First for the words and the file alone: the file comes before the flags. */
+/* Goes through the flags. The first pass looks for words and --config alone, because the file is
+ * read before the flags count. */
 static enum settings_outcome walk_flags(struct settings *s, int argc, char **argv, bool first)
 {
     enum settings_outcome outcome = SETTINGS_RUN;

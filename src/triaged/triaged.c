@@ -58,7 +58,7 @@ static void make_workers(struct server *s)
                     c->net_threads == 0 || i >= c->shards);
 }
 
-/* What is true, not what is set. */
+/* The durability that holds, whatever is set: `memory` has none. */
 static const char *durability(const struct settings *c)
 {
     return settings_kind(c)->capabilities & ENGINE_DURABLE ? c->durability_text : "none";

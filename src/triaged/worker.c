@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-/* The end comes in stages, and each waits for all workers, since a request may be with any of them:
- * first the shards answer what is under way and park nothing more; then the connections end; and
- * only when no connection can ask anything any more do the loops end. */
+/* The end comes in stages. Each stage waits for all workers, since a request may be with any of
+ * them. First the shards answer the requests under way, and park nothing more. Then the connections
+ * end. The loops end when no connection can ask anything any more. */
 enum { STAGE_SERVING, STAGE_SHARDS, STAGE_NET, STAGE_END };
 
 static void advance(struct worker_set *set, int stage)

@@ -89,8 +89,8 @@ struct put_item put_spec(const char *q, struct spec s);
 struct message_id put(const char *q, const char *payload, int rank);
 void import(const char *q, struct import_item *items, uint32_t count); /* each has its answer */
 void put_many(const char *q, uint32_t count, int rank);                /* payloads m0, m1 … */
-/* An engine that several machines share goes by its server's clock alone: nothing here can set that
- * back, or let it run without the other. */
+/* Whether the engine goes by the clocks of the test. An engine that several machines share goes by
+ * its server's clock alone: a test cannot set that back, or let one clock run without the other. */
 bool own_clocks(void);
 
 uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms);

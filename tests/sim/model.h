@@ -95,7 +95,7 @@ struct model_message *model_pick(struct model_queue *q, int max_rank, struct ins
 /* How many such claims come before that message, however many are leased; or `most`. */
 uint64_t model_ahead(const struct model_queue *q, const struct message_id *id, struct instant now,
                      uint64_t most);
-/* Whose turn it is among the ranks that are there, which pays; -1: none is. */
+/* The rank that has its turn among the ranks that have messages; takes its token. -1: none has. */
 int model_turn(struct model_queue *q, int max_rank, const void *const there[]);
 void model_refill(
     struct model_queue *q); /* every bucket is full, as after a change of the policy */

@@ -19,7 +19,7 @@ int policy_setup(void **state);
 int policy_teardown(void **state);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, policy_setup, policy_teardown)
 
-/* Again, with other levels. */
+/* Makes the toy queue anew, with the levels of this profile. */
 void start(const char *profile);
 void start_custom(int level_count, enum policy_kind kind);
 int lowest(void); /* rank */

@@ -43,7 +43,7 @@ void toy_finish(struct toy *t, int rank, uint32_t count); /* that many leases en
 
 /* Plans and claims. Returns how many; `out`, if not NULL, has room for them. */
 uint32_t toy_claim(struct toy *t, int max_rank, uint32_t want, struct toy_message *out);
-/* The same in halves. */
+/* toy_claim() in two steps: plan, then claim. */
 void toy_plan(struct toy *t, int max_rank, uint32_t want);
 uint32_t toy_follow(struct toy *t, struct toy_message *out);
 

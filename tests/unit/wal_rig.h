@@ -29,7 +29,7 @@ int setup(void **state);
 int teardown(void **state);
 void start_over(void); /* with an empty folder */
 
-/* As after a crash: what the disk has is all there is. */
+/* Opens the log again as after a crash: memory is lost, files are as they are. */
 enum status reopen(void);
 enum status reopen_as(const uint8_t *with, bool old);
 void start(uint64_t floor);

@@ -1,6 +1,6 @@
-/* Backups of the local engine: `BACKUP_DIR/NAME`, a data directory of its own that a server can be
- * started on. While it is made it is called NAME.partial, and no server starts on that; at its end
- * all of it is on the disk before it gets its name. */
+/* Backups of the local engine. A backup is a data directory of its own, `BACKUP_DIR/NAME`, on which
+ * a server can be started. While it is made it is called NAME.partial, and no server starts on
+ * that. It gets its name when all of it is on the disk. */
 #ifndef TRIAGE_ENGINE_LOCAL_BACKUP_H
 #define TRIAGE_ENGINE_LOCAL_BACKUP_H
 

@@ -1,6 +1,6 @@
-/* The commit thread: groups in, durable groups out. While it writes and syncs one
- * lot, the shards apply and fill the next; however many groups are waiting when
- * it comes back share one sync.
+/* The commit thread: groups in, durable groups out. While it writes and syncs some
+ * groups, the shards fill the next ones. All groups that wait when it comes back
+ * share one sync.
  *
  *   shard:   apply apply apply | apply apply apply apply | …
  *   commit:                    | log log sync put put     | log sync put …
@@ -28,13 +28,13 @@ struct commit;
 
 struct commit *commit_start(struct store *store, const struct engine_options *options,
                             uint32_t shard_count);
-void commit_stop(struct commit *c); /* every group was taken back */
+void commit_stop(struct commit *c); /* the shards have taken every group back */
 
-void commit_submit(struct commit *c, struct group *g);       /* takes it */
+void commit_submit(struct commit *c, struct group *g); /* the group is the commit thread's now */
 struct group *commit_take(struct commit *c, uint32_t shard); /* done groups in order, or NULL */
 void commit_wait(struct commit *c, uint32_t shard, uint64_t number); /* until that group is done */
 
-/* Words for the first failure; false while all is well. Any thread. */
+/* Puts a sentence about the first failure into `detail`; false while there is none. Any thread. */
 bool commit_failure(struct commit *c, struct buf *detail, enum status *status);
 void commit_fail(struct commit *c, const char *detail); /* damage was read: stop writing */
 void commit_counters(struct commit *c, uint64_t *groups, uint64_t *commit_us);

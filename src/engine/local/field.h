@@ -1,6 +1,6 @@
-/* The fields that records and keys are made of: big endian, lengths before texts. A reader
- * remembers whether it ever ran over the end or met what would not have been written; the values
- * that it gives from then on mean nothing. Private to key.c and the record files. */
+/* The fields that records and keys are made of: big endian, lengths before texts. A decoder
+ * remembers in `ok` whether it ran over the end or met a value that this code never writes; the
+ * values that it gives after that mean nothing. Private to key.c and the record files. */
 #ifndef TRIAGE_ENGINE_LOCAL_FIELD_H
 #define TRIAGE_ENGINE_LOCAL_FIELD_H
 
@@ -11,7 +11,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* 1: no escalations, aging or in-flight limits. 2: no peaks of the clock. Still read. */
+/* Formats 1 (no escalations, aging or in-flight limits) and 2 (no peaks of the clock) are still
+ * read. */
 #define FORMAT 3
 
 /* Times sort as their bytes do. */

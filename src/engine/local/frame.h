@@ -7,23 +7,22 @@
  *   13  format 1     2
  *   14  zero 2
  *   16  len 8        of the body
- *   24  epoch 8      random, of the segment it was written to: what an older life of the file left
- *                    behind does not match
+ *   24  epoch 8      random, new for each use of a segment: frames of an older use do not match
  *   32  seq 8        1, 2, 3 … over all segments, never used twice for what was synced
  *   40  synced 8     every frame up to this one was on the disk when this one was written
  *   48  floor 8      every frame before this one was in the tables by then
  *   56  sum 8        XXH3 of the body, with a secret
  *   64  body
  *
- * Bodies hold bytes of clients, and a client may know this layout. Two things keep it from writing
- * frames: it does not know the epoch (64 random bits, new for every life of a segment), and it
- * cannot make the seal. The seal is a real one-way function, which XXH3 is not; it covers the head
- * alone, because that is cheap (56 bytes a frame) and the head has the sum of the body. The sum has
- * to find damage; its secret is there so that nobody can prepare two bodies with the same sum, of
- * which a torn write would make one out of the other.
+ * Bodies hold bytes of clients, and a client may know this layout. Two things keep a client from
+ * forging frames: it does not know the epoch (64 random bits), and it cannot make the seal.
+ * The seal is a real one-way function, which XXH3 is not. It covers the head alone, because that is
+ * cheap (56 bytes a frame); the head has the sum of the body. The sum finds damage. It has a secret
+ * so that nobody can prepare two bodies with the same sum, of which a torn write would make one out
+ * of the other.
  *
- * Format 1 had 56 bytes of head without a sum, and XXH3 of all that follows, without a secret, in
- * place of the seal. It is read once, when an older data directory is taken over. */
+ * In format 1 the head had 56 bytes and no sum; in place of the seal it had XXH3 of all that
+ * follows, without a secret. Format 1 is read once, when an older data directory is taken over. */
 #ifndef TRIAGE_ENGINE_LOCAL_FRAME_H
 #define TRIAGE_ENGINE_LOCAL_FRAME_H
 
@@ -40,7 +39,7 @@
 /* A record takes one frame or several: the first and the last are marked. */
 #define FRAME_FIRST   1u
 #define FRAME_LAST    2u
-#define FRAME_SEGMENT 4u /* starts a segment; `seq` is the next frame's, the body is its number */
+#define FRAME_SEGMENT 4u /* starts a segment: the body is its number, `seq` the next frame's */
 
 struct frame_key {
     uint8_t seal[SIPHASH_KEY_BYTES];
@@ -66,12 +65,13 @@ static inline size_t frame_size(size_t body_len)
 
 void frame_key_init(struct frame_key *k, const uint8_t secret[SECRET_BYTES]);
 
-/* The head, around a body that is in place. */
+/* Writes the head of a frame at `at`. The body stands behind it already. */
 void frame_seal(char *at, const struct frame *f, const struct frame_key *k);
 
-/* What a head says, if this looks like one and the body fits; nothing of it need be true. */
+/* Reads a head, if the bytes look like one and the body fits into `room`. Nothing is checked: the
+ * bytes may be a client's. */
 bool frame_read(const char *at, size_t room, struct frame *f);
-/* Whether we wrote it, head and body, as it is. Format 1: whether anybody did. */
+/* Whether the frame, head and body, is as we wrote it. In format 1 it may be a client's. */
 bool frame_sealed(const char *at, const struct frame *f, const struct frame_key *k);
 
 size_t frame_body(const struct frame *f); /* where it starts, from the head on */

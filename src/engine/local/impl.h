@@ -3,8 +3,8 @@
  *   local.c    the engine: queues come and go; submit, flush, poll
  *   journal.c  what is written for each move of a message; the open group
  *   tail.c     messages that are only in the store, on their way there and back
- *   fetch.c    … read for claims, delays and what expires, merged into memory
- *   guest.c    … and those that are brought in for one op
+ *   fetch.c    reads of tails by the reader: for claims, delays and times to live
+ *   guest.c    messages that are in memory for the time of one op
  *   hold.c     ops that wait until the store has what memory has done
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
@@ -15,32 +15,34 @@
  *              store_copy.c copies it
  *   wal.c      the write-ahead log, of frame.c's frames; wal_scan.c reads it at start;
  *              wal_copy.c copies it
- *   inspect.c  what of a directory is damaged, and what is left; remains.c reads it,
- *              table.c and batch.c what RocksDB wrote
+ *   inspect.c  finds what of a directory is damaged, and what is left; remains.c reads the
+ *              directory, manifest.c, table.c and batch.c the files that RocksDB wrote
  *   secret.c   what the frames are sealed with
- *   terms.c    for how long queues keep what is done, for RocksDB's own threads
- *   peak.c     what was ready before the clock was set back
+ *   terms.c    for how long queues keep done messages, for RocksDB's own threads
+ *   peak.c     which messages were ready before the clock was set back
  *   record.c   bytes: of messages; record_queue.c of queues, record_schedule.c of schedules,
  *              key.c of keys
  *
- * A message's record is written once, when it is put, and deleted once. It is hot
+ * A message's record is written once, when it is put, and deleted once. The record is hot
  * when the message stays in memory from then on, and cold when it joined a tail. A
- * message that was delivered or moved is `touched`: it has a small state record,
- * and is always in memory (perhaps without its body). So what is only in the store
- * is cold, untouched and pending; or dead; or history.
+ * message that was delivered, escalated or redriven is `touched`: it has a small state
+ * record, and is always in memory (perhaps without its body). So a message that is only
+ * in the store is cold, untouched, and scheduled or ready; or dead; or history.
  *
- * The store lags behind memory by the groups under way. Three things follow:
+ * The store lags behind memory by the groups under way. Three rules follow. (A refill is
+ * a read of the next messages of a tail into memory.)
  *   1. A message that joins a tail stays in limbo, in memory, until its group is
  *      committed; a refill looks there too.
- *   2. A refill never looks before the lane's bound, where records may be on their
- *      way out. Where one behind the bound was deleted, it waits for that group first.
- *   3. Every other read of the store waits for what is under way, if that is cold and the queue's:
- *      the op is parked, and the queue held (hold.c).
+ *   2. A refill never looks before the lane's bound, where records may be about to be
+ *      deleted. Where a record behind the bound was deleted, the refill waits for that
+ *      group first.
+ *   3. Every other read of a queue's cold records waits until the groups with cold
+ *      records of that queue are committed: the op is parked, and the queue held (hold.c).
  *
- * With a caller that asks before it claims (engine_holds) a thread reads what claims, delays and
- * times to live need, and a sweep merges it (fetch.c). What is left to rule 3 are calls that name a
- * message or ask for a page. No loop waits for a commit then. A caller that does not ask has no
- * reader, and waits in all of these places (journal_wait).
+ * When the caller asks before it claims (engine_holds), the reader reads what claims, delays and
+ * times to live need, and a sweep merges it into memory (fetch.c). Rule 3 is then left for calls
+ * that name a message or ask for a page, and no loop waits for a commit. A caller that does not ask
+ * has no reader, and waits in all of these places (journal_wait).
  *
  * The core reports what its verbs did; journal.c writes that down before anything else is asked of
  * the store. So a group that is closed early has the records and the counters of one moment. */
@@ -63,13 +65,13 @@ struct local_shared {
     struct store *store;
     struct commit *commit;
     struct backups *backups;
-    struct reader *reader; /* NULL: the caller does not ask before it claims, and waits */
+    struct reader *reader; /* NULL: the caller does not ask before it claims, and waits for reads */
     atomic_uint next_queue_id;
     uint32_t shard_count;
     uint64_t memory_limit; /* per shard */
     uint32_t window;       /* messages that a lane may always keep in memory */
     uint64_t boot;
-    char damage[512]; /* the first that was met while recovering, or empty */
+    char damage[512]; /* a sentence on the first damage that was met while recovering, or empty */
 };
 
 struct limbo {
@@ -77,7 +79,7 @@ struct limbo {
     uint64_t group;
 };
 
-/* A read under way. */
+/* A read of a tail under way, and what happened to the tail since it was asked for. */
 struct fetch {
     struct read_job job;    /* first */
     struct local_queue *lq; /* NULL: the queue is gone */
@@ -87,7 +89,7 @@ struct fetch {
     /* What was done since. */
     int64_t cut_ms; /* LANE, DUE: the first place at which something was put; INT64_MAX: none */
     uint64_t cut_seq;
-    struct expiry_mark low; /* EXPIRED: the same */
+    struct expiry_mark low; /* EXPIRED: the first mark that was put */
     struct seqmap gone;     /* deleted messages by seq */
 };
 
@@ -100,8 +102,8 @@ struct dedup_pending {
     char *key;
 };
 
-/* Messages of a lane that are cold and as they were born, but in memory: after a restart they are
- * of the tail again. */
+/* Messages of a lane that are in memory, cold and untouched. After a restart they are in the tail
+ * again. */
 struct cold_count {
     uint64_t ready, scheduled;
 };
@@ -113,15 +115,15 @@ struct local_queue {
     struct local_queue *next_pending;
     bool changed;                            /* its counters are to be written */
     uint64_t cold_bytes;                     /* of all cold, untouched messages */
-    struct cold_count cold[LEVEL_COUNT_MAX]; /* by slot; their sum is the next */
-    uint64_t cold_here;
+    struct cold_count cold[LEVEL_COUNT_MAX]; /* by slot */
+    uint64_t cold_here;                      /* the sum of all in cold[] */
     struct peaks peaks;
     /* First in, first out; entries before `*_first` are gone. */
     struct limbo *limbo;
     uint32_t limbo_first, limbo_count, limbo_cap;
     struct dedup_pending *dedup;
     uint32_t dedup_first, dedup_count, dedup_cap;
-    uint64_t cold_group; /* the last group with cold records of it */
+    uint64_t cold_group; /* the last group with cold records of this queue */
     /* hold.c */
     struct engine_op *parked, *parked_last; /* in order; none while it is not held */
     uint64_t hold_group;                    /* held until this one is committed */
@@ -131,8 +133,8 @@ struct local_queue {
     int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
     uint32_t counting;  /* without a reader: slots of lanes whose count of a tail stopped early */
-    uint64_t dead_from; /* before it there is no dead letter in the store */
-    /* Sequence numbers of messages recalled for the present op. */
+    uint64_t dead_from; /* no dead letter in the store has a smaller seq */
+    /* Sequence numbers of the messages that are in memory for the present op alone. */
     uint64_t *guests;
     uint32_t guest_count, guest_cap;
     /* Messages that ended in the present op, which may name them again; owned. */
@@ -150,12 +152,12 @@ struct local {
     struct local_shared *shared;
     uint32_t shard;
     struct instant now; /* of the present op */
-    /* The queue it works on: should its group be closed before it is done, the counters of what it
-     * did so far go with that group, and those of the rest with the next. */
+    /* The queue of the present op. If the group is closed in the middle of the op, the counters of
+     * what the op did so far go into that group, and those of the rest into the next. */
     struct resident_queue *present;
-    uint64_t ready_before; /* in it, before a sweep */
+    uint64_t ready_before; /* ready messages of the queue before a sweep */
     struct group *open;    /* being filled */
-    struct group *spare;   /* used before, to be used again: their batches have room already */
+    struct group *spare;   /* reported groups, to be used again with the memory of their batches */
     struct local_queue *pending;
     uint64_t submitted;         /* number of the last group handed to the commit thread */
     uint64_t finished;          /* … and of the last one taken back */
@@ -178,7 +180,7 @@ struct store_batch *journal_batch(struct local *l);
 void journal_recycle(struct local *l, struct group *g); /* it was reported */
 void journal_write_cold(struct local *l); /* the cold puts that were gathered, sorted */
 void journal_close(struct local *l);      /* hands the open group to the commit thread */
-void journal_committed(struct local *l, uint64_t group); /* it is committed */
+void journal_committed(struct local *l, uint64_t group); /* the groups up to this one are */
 void journal_report(struct resident_queue *rq);          /* writes down what the core did */
 bool journal_find_key(struct resident_queue *rq, const char *key, size_t len,
                       struct dedup_hit *hit);
@@ -193,9 +195,9 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
 void journal_expiry_put(struct local_queue *lq, const struct message *m); /* it is in a tail */
 void journal_wait(struct local *l, uint64_t up_to); /* waits until that group is committed */
 void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s);
-void journal_await_cold(struct local_queue *lq); /* … until its cold records are */
+void journal_await_cold(struct local_queue *lq); /* waits until the queue's cold records are */
 void journal_damage(struct local *l, const char *what);
-void journal_damage_of(struct queue *q, uint64_t seq, const char *what); /* … of a message */
+void journal_damage_of(struct queue *q, uint64_t seq, const char *what); /* damage of a message */
 
 /* local.c */
 struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
@@ -208,26 +210,29 @@ static inline bool tail_has_cold(const struct local_queue *lq, uint8_t slot)
     return lane_has_tail(&lq->rq->core.lanes[slot]) ||
            lq->cold[slot].ready + lq->cold[slot].scheduled > 0;
 }
-static inline bool tail_is_cold(const struct message *m) /* and as it was born */
+static inline bool tail_is_cold(const struct message *m) /* cold and untouched */
 {
     return m->home == HOME_COLD && !m->touched;
 }
-/* Up to when a cold message counts as ready: now, or what its lane's tail has been counted by. */
+/* The time up to which a cold message counts as ready: now, or the clock of its lane's tail if that
+ * is later. */
 int64_t tail_ready_ms(const struct queue *q, uint8_t slot, struct instant now);
 void tail_limbo_add(struct local_queue *lq, struct message *m);
 void tail_limbo_free(struct local_queue *lq, uint64_t group);
 void tail_spill(struct queue *q, uint8_t slot);
 bool tail_bring_head(struct resident_queue *rq, uint8_t slot, struct instant now);
 void tail_top_up(struct resident_queue *rq, struct instant now); /* every lane knows its head */
-void tail_count_on(struct local_queue *lq);                      /* where a count stopped early */
-bool tail_bring(struct queue *q, const struct message_id *id);   /* one of it; false: not there */
+void tail_count_on(struct local_queue *lq); /* goes on with counts that stopped early */
+/* Brings a message of a tail into memory; false: it is not there. */
+bool tail_bring(struct queue *q, const struct message_id *id);
 char *tail_read_body(struct queue *q, const struct message *m);
 void tail_bring_body(struct resident_queue *rq, struct message *m);
-/* m was decoded. False: it cannot be where it was found. That is damage, and m is freed. */
+/* Takes a message into memory that was read from the store. False: it cannot belong where it was
+ * found. That is damage, and m is freed. */
 bool tail_take_in(struct queue *q, struct message *m, struct instant now);
 bool tail_in_memory(struct queue *q, uint64_t seq);
-/* Where a walk through cold messages stands: the key, and the record, which is the caller's. What
- * does not decode is damage: false, or NULL. */
+/* The key and the message at which a walk through cold messages stands; the message is the
+ * caller's. False or NULL: it does not decode, which is damage. */
 bool tail_iter_id(struct queue *q, const struct store_iter *it, struct message_id *id);
 struct message *tail_iter_message(struct queue *q, const struct store_iter *it,
                                   const struct message_id *id);
@@ -235,24 +240,27 @@ void tail_iter_end(struct local *l, struct store_iter *it);
 
 struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
                                    uint64_t seq); /* the place right behind */
-/* What is within the lane's bound by now comes back from limbo. */
+/* Takes messages back from limbo that are within the lane's bound by now. */
 void tail_from_limbo(struct queue *q, uint8_t slot, struct instant now);
 
 /* fetch.c */
-void fetch_lane(struct local_queue *lq, uint8_t slot); /* unless it is under way */
-void fetch_due(struct local_queue *lq, uint8_t slot);  /* the same: counts what its tail lags by */
-/* The same; of the messages that a claim would take first. */
+/* These ask the reader, unless such a read is under way already: for the next messages of a tail,
+ * for the count of those that became ready in it, for the bodies of the messages that a claim would
+ * take first, for messages whose time to live is over. */
+void fetch_lane(struct local_queue *lq, uint8_t slot);
+void fetch_due(struct local_queue *lq, uint8_t slot);
 void fetch_bodies(struct local_queue *lq, uint8_t slot);
 void fetch_expired(struct local_queue *lq, uint32_t max, struct instant now);
-void fetch_send(struct local *l); /* what was asked for; the open group was handed over */
-void fetch_take(struct local *l); /* what came back */
+void fetch_send(struct local *l); /* hands the jobs to the reader; the open group was closed */
+void fetch_take(struct local *l); /* takes the finished jobs back */
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now);
 bool fetch_lane_now(struct local_queue *lq, uint8_t slot, struct instant now); /* waits */
 void fetch_due_now(struct local_queue *lq, uint8_t slot);
 void fetch_expired_now(struct local_queue *lq, uint32_t max, struct instant now);
-/* The bound of a lane goes back. */
+/* These tell the reads under way what has changed: the bound of a lane went back; a message was put
+ * at this place of a tail; a mark was put in the index of times to live; a message's record was
+ * deleted. */
 void fetch_cut(struct local_queue *lq, uint8_t slot);
-/* Something was put at this place of a tail; a message's record was deleted. */
 void fetch_put(struct local_queue *lq, uint8_t slot, int64_t ready_ms, uint64_t seq);
 void fetch_expiry_put(struct local_queue *lq, const struct expiry_mark *mark);
 void fetch_gone(struct local_queue *lq, uint64_t seq);

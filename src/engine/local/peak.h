@@ -1,10 +1,10 @@
-/* How far the wall clock had come, for a queue whose clock was set back: what was ready by then
- * stays ready, also over a restart, and what was put since waits for its own time.
+/* How late it had been when the wall clock was set back. A message that was ready then stays ready,
+ * also over a restart. A message that was put after that waits for its own time.
  *
- * A message that is as it was born does not say whether it was ready; its ready time and the clock
- * do. So a queue keeps with its counters how late it has seen the clock, and for each time that the
- * clock was set back how late it had been, and which messages there were. A peak is forgotten when
- * the clock has come so far again. */
+ * The record of an untouched message does not say whether it was ready: that follows from its ready
+ * time and the clock. So a queue keeps with its counters the latest time that it has seen, and for
+ * each time that the clock was set back a peak: how late it had been, and which messages there were
+ * by then. A peak is forgotten when the clock has come so far again. */
 #ifndef TRIAGE_ENGINE_LOCAL_PEAK_H
 #define TRIAGE_ENGINE_LOCAL_PEAK_H
 
@@ -16,7 +16,7 @@
 
 struct peak {
     int64_t wall_ms;
-    uint64_t before_seq; /* it is about messages before this one */
+    uint64_t before_seq; /* the peak counts for messages with a smaller seq */
 };
 
 struct peaks {
@@ -31,6 +31,6 @@ void peaks_see(struct peaks *p, int64_t wall_ms, uint64_t next_seq);
 /* Whether a message had become ready before the clock was set back. */
 bool peaks_passed(const struct peaks *p, int64_t ready_ms, uint64_t seq);
 
-bool peaks_valid(const struct peaks *p); /* as above; for what was read from a disk */
+bool peaks_valid(const struct peaks *p); /* whether peaks from a disk keep the order above */
 
 #endif

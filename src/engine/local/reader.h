@@ -1,6 +1,6 @@
 /* The thread that reads tails, so that no event loop waits for a disk or a commit: jobs in,
- * messages out. A job waits for the group it names, so that it sees all that its shard had done
- * when it asked. */
+ * messages out. A job first waits until the group that it names is committed: so it sees everything
+ * that its shard had done when it asked. */
 #ifndef TRIAGE_ENGINE_LOCAL_READER_H
 #define TRIAGE_ENGINE_LOCAL_READER_H
 
@@ -27,7 +27,7 @@ struct read_job {
     struct read_job *next;
     uint32_t shard;
     enum read_kind kind;
-    uint64_t group; /* submitted; to be committed first */
+    uint64_t group; /* the last group that was submitted; it is waited for */
     struct message_id from;
     struct expiry_mark from_mark;
     int64_t until_ms;

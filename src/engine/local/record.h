@@ -4,7 +4,7 @@
  *
  * keys, two families (`hot` is never read while running, `cold` is):
  *   hot   m queue4 slot1 ready6 seq6    a message that is in memory as well
- *   hot   s queue4 seq6                 state of a message that was delivered or moved
+ *   hot   s queue4 seq6                 state of a touched message
  *   hot   q queue4                      a queue: its name and configuration
  *   hot   c queue4                      its counters and where its tails begin
  *   hot   r queue4 bytes                a schedule, by its name: what it puts, and when next
@@ -60,11 +60,12 @@ bool key_parse_expiry(const char *bytes, size_t len, struct message_id *id, int6
 bool key_parse_queue(const char *bytes, size_t len, uint32_t *queue); /* any key but n */
 bool key_parse_seq(const char *bytes, size_t len, uint32_t *queue, uint64_t *seq);
 
-/* A message as it was born. Decoding makes one with body and time to live, state SCHEDULED. */
+/* A message as it was born. Decoding gives a message with body and time to live, in the state
+ * SCHEDULED. */
 void record_put_message(struct buf *out, const struct message *m);
 struct message *record_get_message(const char *data, size_t len, const struct message_id *id);
 
-/* What changed since. Decoding into a message that may have no body. */
+/* What has changed in a message since it was born. Decoding gives a message without a body. */
 struct record_clock {
     uint64_t boot; /* leases are exact within one boot of the machine */
     int64_t mono_ms;
@@ -72,9 +73,9 @@ struct record_clock {
 void record_put_state(struct buf *out, const struct message *m, uint64_t boot);
 struct message *record_get_state(const char *data, size_t len, uint64_t seq,
                                  struct record_clock now);
-void record_apply_state(struct message *m, struct message *state); /* takes state apart, frees it */
+void record_apply_state(struct message *m, struct message *state); /* moves it to m, frees state */
 
-/* Dead letters and history: state, then the message. */
+/* A whole message, for dead letters and history: its state, then the message. */
 void record_put_whole(struct buf *out, const struct message *m, uint64_t boot, int64_t until_ms);
 struct message *record_get_whole(const char *data, size_t len, uint64_t seq, int64_t *until_ms);
 /* Of a dedup key: until when it counts. Of a whole message: when it died or was done. */
@@ -88,7 +89,7 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
 bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1],
                       struct queue_config *config);
 
-/* Decoding gives one whose body is the caller's. */
+/* Decoding gives a schedule whose body is the caller's. */
 void record_put_schedule(struct buf *out, const struct schedule *s);
 bool record_get_schedule(const char *data, size_t len, struct schedule *s);
 

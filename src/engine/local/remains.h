@@ -1,7 +1,7 @@
-/* What is left of a data directory that no server has open: everything readable in its tables and
- * its log, merged as a start would have it. Nothing is written there. Damage is told and passed
- * over, so the records may lack some, and some that were deleted may be there again; but no record
- * has other bytes than were written. */
+/* Reads what is left of a data directory that no server has open: everything readable in its tables
+ * and its log, merged as a start would merge it. Nothing is written. Damage is reported and passed
+ * over: so some records may be missing, and deleted ones may be there again. But no record has
+ * other bytes than were written. */
 #ifndef TRIAGE_ENGINE_LOCAL_REMAINS_H
 #define TRIAGE_ENGINE_LOCAL_REMAINS_H
 
@@ -15,7 +15,7 @@
 
 struct remains;
 
-/* In a sentence, with file and offset. */
+/* Called for each damage, with a sentence that has file and offset. */
 typedef void remains_damage(void *ctx, const char *sentence);
 typedef void remains_record(void *ctx, const char *key, size_t key_len, const char *value,
                             size_t value_len);
@@ -28,7 +28,7 @@ void remains_close(struct remains *r);
 /* Every record of a family, in order of keys. No damage is told twice. */
 void remains_each(struct remains *r, enum store_family f, remains_record *each, void *ctx);
 
-/* How far the families that are being gone through are, in bytes; for those who wait. */
+/* How many bytes of how many have been read; to show progress. */
 void remains_progress(const struct remains *r, uint64_t *bytes, uint64_t *bytes_total);
 
 #endif

@@ -2,8 +2,8 @@
  * may read. What the log says counts when it was sealed with them (frame.h), so that no client can
  * write a log into its payloads.
  *
- * It is made before anything is sealed with it, and never again: a log without its key cannot be
- * read, so who copies the directory copies KEY along. The file is a line of text: the bytes in
+ * The secret is made once, before anything is sealed with it. A log cannot be read without it: so
+ * whoever copies the directory has to copy KEY too. The file is a line of text: the bytes in
  * hexadecimal, and a checksum that tells a damaged key from a damaged log. */
 #ifndef TRIAGE_ENGINE_LOCAL_SECRET_H
 #define TRIAGE_ENGINE_LOCAL_SECRET_H
@@ -16,8 +16,8 @@
 
 #define SECRET_BYTES 32
 
-/* Reads DIR/KEY. A missing one is made when `make`, and else refused; on failure `error` has a
- * sentence that names the file. */
+/* Reads DIR/KEY. If it is missing, it is made with `make`, and refused without. On failure `error`
+ * has a sentence that names the file. */
 MUST_USE enum status secret_open(const char *dir, bool make, uint8_t out[SECRET_BYTES],
                                  struct buf *error);
 

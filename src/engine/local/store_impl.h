@@ -14,11 +14,11 @@
 
 #define STORE_FAMILIES 2
 
-/* What of a family is in memory only. The writer's, but for `last`. */
+/* The records of a family that are in memtables only. The writer's, but for `last`. */
 struct unflushed {
     uint64_t bytes;
-    uint64_t log_from;  /* bytes of the log when the first of it was written */
-    atomic_ullong last; /* the last record with anything for this family */
+    uint64_t log_from;  /* bytes of the log when the first of these records was written */
+    atomic_ullong last; /* the last record of the log with anything for this family */
 };
 
 /* The disk, as far as it is known. */
@@ -26,12 +26,12 @@ struct space {
     uint64_t reserve; /* as configured; 0: what the store may need */
     uint64_t need_min;
     atomic_ullong free;      /* bytes, when they were looked at */
-    atomic_llong room;       /* that may still be stored; below 0: full */
+    atomic_llong room;       /* bytes that may still be stored; below 0: full */
     atomic_ullong stored;    /* bytes that were let in … */
-    atomic_ullong done;      /* … and of these, what was applied or given up */
-    atomic_bool refused;     /* somebody, since the last look */
-    atomic_bool scarce;      /* the end may come soon: be prepared */
-    atomic_ullong scarce_us; /* mono; when it was last so */
+    atomic_ullong done;      /* … and of these, those that were applied or given up */
+    atomic_bool refused;     /* somebody was refused since the last look */
+    atomic_bool scarce;      /* the disk may be full soon: keep spare segments ready */
+    atomic_ullong scarce_us; /* mono; when space was last scarce */
 
     /* The writer's. */
     uint64_t looked_us, looked_log; /* mono; bytes of the log */
@@ -81,11 +81,11 @@ void space_init(struct store *s, uint64_t reserve, uint64_t need_min);
 bool space_for(const struct store *s, uint64_t bytes); /* asks the file system */
 
 /* store_copy.c */
-void store_copy_forget(const struct store *s); /* what one that was cut off has left in DIR */
+void store_copy_forget(const struct store *s); /* removes what a copy that was cut off left */
 
 /* store_write.c */
 MUST_USE enum status store_flush(struct store *s, int f, bool wait, struct buf *error);
-MUST_USE enum status store_note_position(struct store *s, int f, struct buf *error); /* once more */
+MUST_USE enum status store_note_position(struct store *s, int f, struct buf *error); /* again */
 void store_kick_keeper(struct store *s);
 MUST_USE enum status store_recover(struct store *s, bool direct, struct buf *error);
 void store_keeper_start(struct store *s);

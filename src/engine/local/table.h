@@ -1,11 +1,11 @@
-/* A table file of RocksDB, read by ourselves, block by block. RocksDB stops at the first damaged
- * block, and refuses a folder that lacks a file; here what is readable is read, and the rest is
- * named with file and offset. Nothing is written.
+/* Our own reader of RocksDB's table files, block by block. RocksDB stops at the first damaged
+ * block, and refuses a folder that lacks a file. This reader reads every block that is readable,
+ * and names the others with file and offset. Nothing is written.
  *
- * It is the layout that our own options make: block based, version 5 of the footer, no compression,
- * XXH3 in the trailer of each block, sixteen entries to a restart point. Where the index of a file
- * is damaged, or its end is cut off, blocks are found by trying: a block knows how many entries it
- * has, and its checksum tells. */
+ * It knows the layout that our own options make: block based, version 5 of the footer, no
+ * compression, XXH3 in the trailer of each block, sixteen entries to a restart point. Where the
+ * index of a file is damaged, or its end is cut off, blocks are found by trying: a block knows how
+ * many entries it has, and its checksum tells whether that was one. */
 #ifndef TRIAGE_ENGINE_LOCAL_TABLE_H
 #define TRIAGE_ENGINE_LOCAL_TABLE_H
 
@@ -38,13 +38,13 @@ struct table_ranges {
     size_t count;
 };
 
-/* NULL when nothing of it can be read, which was told. */
+/* NULL when nothing of the file can be read; `damage` was told then. */
 struct table *table_open(const char *path, table_damage *damage, void *ctx);
 void table_close(struct table *t);
 
 bool table_next(struct table *t, struct table_entry *e); /* in order of keys; false at the end */
 int table_family(const struct table *t);                 /* RocksDB's number; -1: not readable */
 const struct table_ranges *table_ranges(const struct table *t);
-uint64_t table_read(const struct table *t); /* bytes of it, so far */
+uint64_t table_read(const struct table *t); /* how many of its bytes were read so far */
 
 #endif

@@ -1,6 +1,6 @@
-/* For how long each queue keeps what is done, as RocksDB's own threads ask while they compact: a
- * table says when a message was done, and only the queue's configuration for how long that counts.
- */
+/* For how long each queue keeps done messages. RocksDB's own threads ask this while they compact: a
+ * record says when its message was done, but only the queue's configuration says for how long it is
+ * kept. */
 #ifndef TRIAGE_ENGINE_LOCAL_TERMS_H
 #define TRIAGE_ENGINE_LOCAL_TERMS_H
 

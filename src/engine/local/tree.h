@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool tree_sync(const char *path);      /* every file and folder; false with errno */
-bool tree_remove(const char *path);    /* with all in it; false with errno */
+bool tree_sync(const char *path);      /* every file and folder in it; false with errno */
+bool tree_remove(const char *path);    /* with all that is in it; false with errno */
 uint64_t tree_bytes(const char *path); /* of all its files */
 
-/* Told of each few bytes on their way; any status but OK ends the copy. */
+/* Called now and then while bytes are copied, with how many; any status but OK ends the copy. */
 typedef enum status tree_step(void *ctx, uint64_t bytes, struct buf *error);
 
 /* A new file with the same bytes and mode, synced. */

@@ -146,7 +146,8 @@ static enum status create_segment(struct wal *w, struct buf *error)
     return STATUS_OK;
 }
 
-/* Under the mutex. What the disk does not know to be in the tables, a crash would ask for. */
+/* Under the mutex. A segment may be used again only when the disk holds a frame that says that all
+ * of it is in the tables. Otherwise a crash would look for records that were written over. */
 static bool is_spare(const struct wal *w, const struct segment *s)
 {
     uint64_t needed = w->held ? w->floor_held : w->floor_synced;

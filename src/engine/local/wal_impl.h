@@ -15,7 +15,7 @@ struct segment {
     uint64_t number; /* 0: holds nothing */
     uint64_t epoch;
     uint64_t first; /* sequence number of its first frame */
-    uint64_t last;  /* … and of its last, when it is full */
+    uint64_t last;  /* sequence number of its last frame, when it is full */
 };
 
 /* A frame that belongs to the log. */
@@ -48,7 +48,7 @@ struct wal {
     char *buffer;    /* frames that are not written yet */
     size_t used;
     bool dirty;      /* something written is not synced yet */
-    uint64_t number; /* the highest of any segment, of either format */
+    uint64_t number; /* the highest number of any segment, of either format */
     uint64_t next;   /* sequence number */
     uint64_t synced;
     uint64_t floor_written; /* in the last frame */
@@ -60,9 +60,9 @@ struct wal {
     size_t segment_count, segment_cap;
     struct segment *busy; /* the current one, for the other thread */
     uint64_t floor;
-    uint64_t floor_synced; /* … as the disk knows it */
-    bool held;             /* the floor stays where it is, and no frame from floor_held on goes */
-    uint64_t floor_held;   /* floor_synced when that began */
+    uint64_t floor_synced; /* the floor in the last frame that is on the disk */
+    bool held;           /* for a copy: the floor stays, and no frame from floor_held on is lost */
+    uint64_t floor_held; /* floor_synced when the hold began */
 
     atomic_ullong written; /* the last sequence number that is in the files, for other threads */
 };

@@ -5,12 +5,12 @@
 --                   ^          │
 --                   └──────────┴─────> dead
 --
--- So what dispatch reads holds ready messages only: neither a million messages for next week nor
--- a million dead letters are anywhere near it. Rows are inserted and deleted and hardly ever
+-- So the table that a claim reads holds ready messages only: neither a million messages for next
+-- week nor a million dead letters are in its way. Rows are inserted and deleted and hardly ever
 -- updated. Payloads too large to copy from table to table stay where they are, in `body`.
 --
--- Deleted rows stay in an index for as long as any transaction might see them. Whoever reads from
--- the front of `ready` therefore starts at a floor that 003_counts.sql keeps.
+-- Deleted rows stay in an index for as long as any transaction might see them. So a claim does not
+-- read `ready` from the front, but from a floor that 003_counts.sql keeps.
 
 CREATE SEQUENCE triage.seq AS bigint MAXVALUE 281474976710655; -- six bytes of a message's id
 
@@ -140,8 +140,8 @@ CREATE TABLE triage.tally (
 CREATE INDEX tally_queue ON triage.tally (queue, tx);
 CREATE INDEX tally_low ON triage.tally (queue, tx) WHERE low_ms IS NOT NULL;
 
--- The last summing up of a queue is the one with the highest version. It is a new row each time
--- and never an update, so that it is found at the end of the index and not behind its dead.
+-- The last summing up of a queue is the row with the highest version. Each summing up is a new row
+-- and never an update, so that it is found at the end of the index and not behind dead rows.
 CREATE TABLE triage.counted (
     queue int NOT NULL,
     version bigint NOT NULL,
@@ -165,23 +165,23 @@ CREATE TABLE triage.lane (
     PRIMARY KEY (queue, version, slot)
 );
 
--- Where the sweeping of each kind stands: nothing is due before floor_ms, but for what committed
--- late, and for that the next full pass looks.
+-- How far the sweeping of each kind has come: nothing is due before floor_ms, except rows that were
+-- committed late. These are found by the next full pass.
 CREATE TABLE triage.sweeping (
     kind text PRIMARY KEY,
     slack_ms bigint NOT NULL, -- how far back a pass begins
     floor_ms bigint NOT NULL,
     full_ms bigint NOT NULL -- when the last full pass was
 ) WITH (fillfactor = 20);
--- A lease is mostly longer than the transaction that grants it, so that hardly any is over before
--- it can be seen. A short delay may well be.
+-- A lease is mostly longer than the transaction that grants it, so that hardly any lease is over
+-- before it is committed. A short delay may well be.
 INSERT INTO triage.sweeping
 SELECT kind, slack_ms, -140737488355328, 0
 FROM (VALUES ('lease', 1000), ('delay', 60000), ('ttl-ready', 5000), ('ttl-scheduled', 5000),
              ('dedup', 1000)) k (kind, slack_ms);
 
--- Which servers have consumers waiting for which queue. Nobody is notified otherwise: a commit
--- that notifies waits for every other one that does.
+-- Which servers have consumers waiting for which queue. Only these are notified, because a commit
+-- that notifies waits for every other commit that does.
 CREATE UNLOGGED TABLE triage.waiting (
     queue int NOT NULL,
     node uuid NOT NULL,
@@ -196,8 +196,8 @@ CREATE TABLE triage.mark (
 );
 CREATE INDEX mark_at ON triage.mark (at_ms);
 
--- Vacuum comes often and never gives pages back: that would take a lock on the table, and they
--- are wanted again at once.
+-- Vacuum comes often, and never gives pages back to the system: that would take a lock on the table,
+-- and the pages are wanted again at once.
 DO $$
 DECLARE
     name text;

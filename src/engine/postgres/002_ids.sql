@@ -21,8 +21,8 @@ CREATE FUNCTION triage.from_ms(ms bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN timestamptz 'epoch' + ms * interval '1 millisecond';
 
--- What came over HTTP may hold what PostgreSQL's types do not: text a zero byte, and jsonb a \u0000
--- or a number beyond all bounds. Nobody who reads or claims may fail because of that.
+-- A payload that came over HTTP may hold what PostgreSQL's types cannot: a zero byte (text), a \u0000
+-- or a number beyond all bounds (jsonb). A read or a claim must not fail because of that.
 CREATE FUNCTION triage.text_of(p_bytes bytea) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN position('\x00'::bytea IN p_bytes) = 0 THEN convert_from(p_bytes, 'UTF8') END;

@@ -1,27 +1,27 @@
--- How many there are, and where to begin.
+-- Counts of messages, and floors: where a claim begins to read.
 --
--- A row that counts would be locked by everybody and leave a dead version behind each time. So a
--- transaction notes what it changed in rows of its own (`tally`), commits them with the change,
--- and now and then somebody sums them up (`lane`). What is true is always the sum of both.
+-- Counts. A row with a count would be locked by everybody, and each update would leave a dead version
+-- behind. So a transaction writes down what it changed in rows of its own (`tally`), and commits them
+-- with the change. Now and then somebody sums them up (`lane`). The count is always the sum of both.
 --
--- The same rows keep the floors. Reading from the front of an index means stepping over every row
--- deleted there that an open transaction might still see: one transaction that is held open for
--- minutes makes that hundreds of thousands. But whoever puts something in `ready` notes how old it
--- is (low_ms). So whoever sums up knows, lane by lane, that nothing older than the present head is
--- left, and nothing can come in below without a tally that says so, visible exactly when it is.
+-- Floors. Whoever reads from the front of an index steps over every deleted row there that an open
+-- transaction might still see: one transaction that is held open for minutes makes that hundreds of
+-- thousands. So each lane has a floor, before which nothing is ready. Whoever puts a message in
+-- `ready` writes its ready time into the tally (low_ms), which becomes visible at the same moment as
+-- the message. A summing up finds the present head of each lane, and raises the floor to it.
 --
 --   floor of a lane = least(counted.floors[slot + 1], low_ms of what is not yet summed up)
 --
--- Tallies that were summed up are dead rows too, and are stepped around in the same spirit:
--- `counted` has the snapshot of the last summing up, and what is left to sum are the transactions
--- that it could not see, those behind its end and the few that were under way.
+-- Tallies that were summed up are dead rows too, and are not read again: `counted` has the snapshot
+-- of the last summing up. Left to sum are the tallies of transactions that it could not see: those
+-- behind its end, and the few that were under way.
 --
--- (A subquery that ends in OFFSET 0, here and in what follows, is the planner's to execute and not
--- to turn around: it would rather walk a table that looks empty than look up a hundred keys in it,
--- and no statistics tell it how many dead rows there are.)
+-- OFFSET 0 at the end of a subquery, here and in other files, keeps the planner from changing the
+-- order of execution. It would rather walk a table that looks empty than look up a hundred keys in
+-- it, and no statistics tell it how many dead rows there are.
 
--- Whose tallies a summing up by this transaction cannot see although they are before its end:
--- those under way, and what it may itself still add.
+-- The transactions whose tallies a summing up by this transaction cannot see, although they are
+-- before the end of its snapshot: those under way, and itself, since it may still add tallies.
 CREATE FUNCTION triage.running(p_seen pg_snapshot) RETURNS xid8[]
 LANGUAGE sql VOLATILE
 RETURN ARRAY(SELECT tx
@@ -193,7 +193,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- What a server keeps of a queue: how many, and since when the head of each level waits.
+-- The view of a queue that a server keeps: counts, and since when the head of each level waits.
 CREATE FUNCTION triage.engine_view(p_queue int)
 RETURNS TABLE (slot smallint, head_ms bigint, ready bigint, scheduled bigint, leased bigint,
     dead bigint, bytes bigint, enqueued bigint, claimed bigint, acked bigint, nacked bigint,

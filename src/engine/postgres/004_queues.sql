@@ -25,7 +25,8 @@ LANGUAGE sql AS $$
     ON CONFLICT (queue, node) DO UPDATE SET until_ms = excluded.until_ms
 $$;
 
--- Groups of a server whose commit may go unheard of: marked in the transaction, asked for later.
+-- A group of a server stores a token in its transaction. If the server loses the connection before it
+-- hears of the commit, it asks for the token later.
 CREATE FUNCTION triage.engine_mark(p_token uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -59,8 +60,8 @@ LANGUAGE sql STABLE AS $$
     WHERE q.name = p_name AND NOT q.deleted
 $$;
 
--- The queue's row, for one call of a server. A server that has an older configuration in mind is
--- told so (TRCFG) before anything is done, reads it anew and repeats the group.
+-- The queue's row, for one call of a server. If the server knows only an older configuration, the
+-- call is refused (TRCFG) before anything is done; the server reads it anew and repeats the group.
 CREATE FUNCTION triage.queue_at(p_queue int, p_version int) RETURNS triage.queue
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -74,7 +75,8 @@ BEGIN
     RETURN q;
 END $$;
 
--- The same for whoever puts something in: the queue stays until the end of the transaction.
+-- The queue's row, for a call that puts messages in: the queue cannot be deleted until the end of the
+-- transaction.
 CREATE FUNCTION triage.queue_kept(p_queue int, p_version int) RETURNS triage.queue
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,8 +1,8 @@
 -- Enqueueing.
 --
--- The usual case is one INSERT for all. A queue with limits, or a message with a dedup key, takes
--- the slow way, one message after the other; limits also make those who enqueue take turns, so
--- that the limit holds at every commit and not only nearly.
+-- The usual case is one INSERT for all messages. In a queue with limits, or with a dedup key, they go
+-- one after the other. In a queue with limits enqueues also take turns, so that a limit holds exactly
+-- at every commit.
 
 CREATE TYPE triage.put_result AS (
     place int,           -- of the item in the call, from 1 on
@@ -70,7 +70,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes a key for a message, unless somebody has it: then returns theirs.
+-- Takes a dedup key for a message. If another message has the key, returns that one.
 CREATE FUNCTION triage.dedup_take(p_queue int, p_key bytea, p_seq bigint, p_slot smallint,
     p_ready_ms bigint, p_enqueued_ms bigint, p_until_ms bigint, p_now bigint)
 RETURNS triage.dedup

@@ -1,5 +1,5 @@
--- Claiming by plan: so many from this level, then so many from that one. The policy that makes
--- the plan is above, in the server or in 010_policy.sql.
+-- Claiming by plan: so many from this level, then so many from that one. The plan comes from the
+-- caller: the server, or 011_policy.sql.
 
 CREATE TYPE triage.delivered AS (
     place int,         -- in the order in which they are handed out
@@ -22,8 +22,8 @@ CREATE TYPE triage.delivered AS (
     lease_ms bigint
 );
 
--- Whoever ends messages cleans up after them: large payloads, and dedup keys that live as long as
--- the message does.
+-- Removes what belongs to messages that have ended: large payloads, and dedup keys that live as long
+-- as their message.
 CREATE FUNCTION triage.forget(p_queue int, p_large bigint[], p_keyed bigint[], p_keys bytea[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -41,8 +41,9 @@ BEGIN
     END IF;
 END $$;
 
--- How many more may be leased, by slot + 1 and last for the queue; NULL: no limit. Whoever asks
--- holds the turn to claim until the end of the transaction.
+-- How many more messages may be leased: by slot + 1, and at the end for the whole queue; NULL: no
+-- limit. In a queue with limits the caller holds a lock until the end of its transaction, so that
+-- claims take turns.
 CREATE FUNCTION triage.room(q triage.queue) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -86,8 +87,9 @@ BEGIN
     RETURN at_ms - left_ms;
 END $$;
 
--- By slot + 1: up to when ready messages count as more urgent than their level by now, and have
--- waited longer than it promises. NULL for levels, and queues, in which none ever does.
+-- By slot + 1: the ready time up to which messages count as more urgent than their level by now, and
+-- the one up to which they have waited longer than it promises. NULL for levels, and queues, in which
+-- no message ever does.
 CREATE FUNCTION triage.aged_until(q triage.queue, p_now bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -115,10 +117,10 @@ BEGIN
         ORDER BY s);
 END $$;
 
--- One round: a message for each unit, as far as there are any. A unit is one message of one slot,
--- and p_step says which step of the plan it is from. Everything is taken in one statement, slot by
--- slot, and then handed out in the order of the units. What it meets whose time to live is over
--- ends here, and `over` has the units that are still to be served.
+-- One round of a claim: takes a message for each unit, as far as there are any. A unit stands for one
+-- message of one slot; p_step says which step of the plan it is from. All messages are taken in one
+-- statement, slot by slot, and then handed out in the order of the units. Messages whose time to live
+-- is over end here instead; `over` has the units that are still without a message.
 CREATE FUNCTION triage.claim_round(q triage.queue, p_unit smallint[], p_step int[], p_place int,
     p_lease_ms bigint, p_receipts bytea, p_now bigint,
     OUT got triage.delivered[], OUT over smallint[])

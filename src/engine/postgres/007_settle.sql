@@ -1,4 +1,4 @@
--- What a receipt opens: ack, nack, release, extend; and what the end of a lease does.
+-- The verbs that need a receipt: ack, nack, release, extend; and what the end of a lease does.
 --
 -- Items come as arrays: the id's seq, slot and first ready time, and the receipt. Each gets a
 -- row back, in order.

@@ -1,4 +1,4 @@
--- What needs no receipt: looking, moving between levels, cancelling, purging, dead letters.
+-- What needs no receipt: looking, escalating, cancelling, purging, dead letters.
 
 CREATE VIEW triage.everything AS
     SELECT 'ready'::text AS state, m.*, NULL::bigint AS until_ms, NULL::bigint AS lease_ms,
@@ -109,7 +109,7 @@ BEGIN
     RETURN ended;
 END $$;
 
--- NULL, or why not.
+-- Cancels a scheduled or ready message. NULL, or the name of the refusal.
 CREATE FUNCTION triage.engine_cancel(p_queue int, p_version int, p_seq bigint, p_slot smallint,
     p_ready_ms bigint, p_now bigint DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
@@ -127,8 +127,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Gives messages another level. They keep their age. One row for each, in order: why not, or NULL;
--- whether it had another level before, and which; and its state.
+-- Gives messages another level. They keep their age. One row for each message, in order: the refusal,
+-- or NULL; whether it had another level before, and which; and its state.
 CREATE FUNCTION triage.engine_move(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
     p_ready_ms bigint[], p_to smallint, p_actor text, p_reason text, p_now bigint DEFAULT NULL)
 RETURNS TABLE (place int, status text, changed boolean, state text, from_slot smallint)
@@ -332,7 +332,7 @@ BEGIN
     END IF;
 END $$;
 
--- The same selection; they are gone.
+-- Drops dead letters for good. Which ones is said as above.
 CREATE FUNCTION triage.engine_dead_drop(p_queue int, p_version int, p_seq bigint[],
     p_slot smallint[], p_ready_ms bigint[], p_max int, p_after bigint, p_before bigint,
     OUT dropped int, OUT last_seq bigint)

@@ -1,10 +1,11 @@
--- What time does: leases end, delays pass, times to live run out, keys and history are forgotten,
--- tallies are summed up. Any number of servers do this at once; each takes what no other has
--- locked, a portion at a time, and none is in charge.
+-- Sweeps let time pass: leases end, delays pass, times to live run out, keys and history are
+-- forgotten, tallies are summed up. Any number of servers sweep at once; each takes rows that no
+-- other has locked, a portion at a time, and none is in charge.
 --
--- What is due stands at the front of an index, behind the dead rows of everything that was due
--- before and is still visible to somebody. So each kind starts a little before where the last
--- pass ended (`sweeping`), and once a minute from the very beginning, for what committed late.
+-- Rows that are due stand at the front of an index, behind dead rows that were due before and that
+-- some transaction may still see. So each kind of sweep starts a little before the place where the
+-- last pass ended (`sweeping`). Once a minute it starts from the very beginning, to find rows that
+-- were committed late.
 
 CREATE FUNCTION triage.sweep_from(p_kind text, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -15,7 +16,7 @@ BEGIN
             FROM triage.sweeping s WHERE s.kind = p_kind);
 END $$;
 
--- A pass that began at p_from found everything.
+-- Notes that a pass which began at p_from has found everything.
 CREATE FUNCTION triage.sweep_done(p_kind text, p_from bigint, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -223,7 +224,7 @@ BEGIN
         'triage', 'its level is gone', p_now);
 END $$;
 
--- What one at a time is enough for.
+-- The parts of a sweep that one server at a time is enough for.
 CREATE FUNCTION triage.sweep_slowly(p_max int, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -2,7 +2,7 @@
 -- "none". What is public from here on may be called by whoever may use the schema; it runs with the
 -- rights of the schema's owner, so that nobody else needs any on the tables.
 
--- What a level is called where priorities are shown.
+-- How a level is shown as a priority: its number, or else its name.
 CREATE FUNCTION triage.priority_of(p_level triage.level) RETURNS text
 LANGUAGE sql IMMUTABLE RETURN coalesce(p_level.number::text, p_level.name);
 

@@ -1,19 +1,19 @@
--- Which level a claim from SQL is served from. Servers plan for themselves; this is the same policy
--- for those who claim without one.
+-- Which level a claim from SQL is served from. Servers make their plans themselves; this is the same
+-- policy for claims that come without a server.
 --
 --   strict     the most urgent level that has a ready message; in it the oldest
---   weighted   each level has tokens in proportion to its weight; the level with the most tokens
---              left among those with a ready message, ties to the more urgent, costs one; when none
---              of them has any left, all are refilled
---   aging      a head that waited as long as its level says counts as one level more urgent, and so
---              on with the next level's time; then the older head goes first. It may spend the tokens
---              of every level from the one it counts as down to its own
---   max_wait   in the last eighth of it a message goes before everything, the nearest deadline first
+--   weighted   each level has tokens in proportion to its weight. The level with the most tokens left
+--              among those with a ready message is served, on a tie the more urgent one, and a token
+--              is taken from it. When none of them has a token left, all levels are refilled
+--   aging      a message that waited as long as its level says counts as one level more urgent, after
+--              the next level's time as one more. Then the older head goes first. It may spend the
+--              tokens of the level that it counts as, of its own level, and of those between
+--   max_wait   in the last eighth of this time a message goes before everything, the nearest deadline
+--              first
 --
--- Tokens are kept by the session (triage.tokens_N): a row for everybody would be locked by
--- everybody. Shares that hold for each session hold for all together. A new session begins at a
--- random point of the cycle, or else consumers that connect for one claim each would only ever see
--- the first.
+-- Each session keeps its own tokens (triage.tokens_N), because a row for all would be locked by all.
+-- Shares that hold for each session hold for all together. A new session begins at a random point of
+-- the cycle; otherwise consumers that connect for one claim each would only ever see its first.
 
 -- Tokens in whole numbers, by rank + 1: the smallest that keep the proportions, as far as the
 -- weights have three decimals.
@@ -31,7 +31,7 @@ BEGIN
     RETURN ARRAY(SELECT (p / common)::int FROM unnest(parts) WITH ORDINALITY t (p, at) ORDER BY at);
 END $$;
 
--- The place of the most tokens among those that are present; 0 when none of them has any.
+-- The place of the level with the most tokens among the present ones; 0 when none of them has any.
 CREATE FUNCTION triage.tokens_pick(p_left int[], p_present boolean[]) RETURNS int
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -45,7 +45,7 @@ BEGIN
     RETURN best;
 END $$;
 
--- As many steps into the cycle as chance has it.
+-- The tokens after a random number of steps into the cycle.
 CREATE FUNCTION triage.tokens_start(p_full int[]) RETURNS int[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -60,7 +60,7 @@ BEGIN
     RETURN here;
 END $$;
 
--- The rank at which a message counts that has waited for so long at this one.
+-- The rank that a message counts as which has waited for so long at this one.
 CREATE FUNCTION triage.effective_rank(p_rank int, p_age_ms bigint[], p_waited_ms bigint) RETURNS int
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE

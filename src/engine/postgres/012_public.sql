@@ -3,9 +3,9 @@
 -- its work either; its SQLSTATE is TR and the HTTP status, its constraint name the problem's name.
 -- The functions that take values of an application are in 015_ranges.sql.
 
--- Where no server is running, whoever claims lets time pass as well: when nobody has lately, once a
--- second in each session, and when there was too little to claim. (Not more often, because what is
--- swept in a long transaction is not to be had before it ends.)
+-- Where no server is running, claims sweep too: once a second in each session when nobody else has
+-- swept lately, and when there was too little to claim. (Not more often, because rows that were swept
+-- in a long transaction cannot be claimed by others before it ends.)
 CREATE FUNCTION triage.sweep_by_the_way(p_now bigint, p_always boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -58,7 +58,8 @@ BEGIN
     PERFORM triage.expect(done.status, message_id);
 END $$;
 
--- Many at once: for each whether it was done, or why not, in order. Refuses none of the others.
+-- Acks many at once. One row for each, in order: whether it was done, or why not. A refusal of one
+-- stops no other.
 CREATE FUNCTION triage.ack_many(message_ids text[], receipt_handles text[])
 RETURNS TABLE (message_id text, status text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$

@@ -1,7 +1,7 @@
--- Messages that come from elsewhere, with all that happened to them there.
+-- Imports: messages of another store, with their past.
 --
--- Each is known by a key of its own in `dedup`, which the server makes of what it was there: the
--- same one again is not stored a second time.
+-- Each has a key of its own in `dedup`, which the server makes of its old id, time and content. So the
+-- same message is not stored a second time.
 
 -- Which of the items are new: one row for each, with the id that it gets, or has.
 CREATE FUNCTION triage.import_identify(q triage.queue, p_slot smallint[], p_key bytea[],

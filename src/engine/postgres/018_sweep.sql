@@ -1,5 +1,5 @@
--- Keys and history past their time go as fast as they come: who sweeps is told how many there were,
--- and so asks again at once when there may be more.
+-- Keys and history past their time are removed as fast as they come up: a sweep says how many it
+-- removed, so that the caller sweeps again at once when there may be more.
 
 -- Lets time pass for up to p_max messages, and for as many of the history. Which queues changed, and
 -- by how many messages; queue 0: what was forgotten, of whichever queues. Less than p_max together:

@@ -1,9 +1,9 @@
--- Claims by a plan that is right whatever there is. A server may know less than the database does:
--- others have put something in, time has passed, a limit is reached. So its plan says what counts
--- as what, and this is where it is found out what there is.
+-- Claims by a plan that is right whatever the lanes hold. A server may know less than the database
+-- does: others have put messages in, time has passed, a limit is reached. So the plan only says which
+-- messages count as which rank; which messages there are is found out here.
 
--- What a message costs that a step found in turn. Steps without tokens cost nothing. When a step is
--- served that has none left, none of those with a message had any: all are refilled.
+-- Takes the token of a message that a step in turn has found. Steps without tokens cost nothing. A
+-- step is served without tokens only when no step with a message has any: then all are refilled.
 CREATE FUNCTION triage.tokens_spend(p_tokens int[], p_quota int[], p_steps int[]) RETURNS int[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -186,7 +186,7 @@ BEGIN
     END IF;
 END $$;
 
--- The same without tokens: what servers of the version before call.
+-- engine_claim_plan() without tokens, which servers of the version before call.
 CREATE OR REPLACE FUNCTION triage.engine_claim_lanes(p_queue int, p_version int, p_max int[],
     p_step int[], p_slot smallint[], p_until bigint[], p_bias bigint[], p_room bigint[], p_want int,
     p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
@@ -197,8 +197,8 @@ LANGUAGE sql ROWS 100 AS $$
         p_room, NULL, p_want, p_lease_ms, p_receipts, p_now)
 $$;
 
--- The same for strict order: all of one lane before any of the next. Unless there are limits to keep
--- to, or something to count or to end on the way, one statement does it.
+-- engine_claim_plan() for strict order: all messages of one lane before any of the next. One statement
+-- does it, unless the queue has limits, aging or promised waits, or there are expired messages.
 CREATE OR REPLACE FUNCTION triage.engine_claim(p_queue int, p_version int, p_slot smallint[], p_want int,
     p_lease_ms bigint, p_receipts bytea, p_now bigint DEFAULT NULL)
 RETURNS SETOF triage.delivered

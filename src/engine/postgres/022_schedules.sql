@@ -55,7 +55,7 @@ SET search_path = triage, pg_temp AS $$
     ORDER BY s.name LIMIT p_limit
 $$;
 
--- Those whose time has come, and what time it is here.
+-- The schedules that are due, and the time by the database's clock.
 CREATE FUNCTION triage.engine_schedules_due(p_max int, p_now bigint DEFAULT NULL)
 RETURNS TABLE (now_ms bigint, schedule triage.schedule)
 LANGUAGE plpgsql
@@ -90,7 +90,7 @@ END $$;
 -- Fires the due time p_due: puts the message of the arrays, as engine_put() does, unless p_at, the
 -- due time it is for, is not behind the last one that had a message; p_at NULL: there is none to
 -- put. `stale`: p_due is not the next due time any more, or somebody is just firing it. The row is
--- never waited for: who has it may wait for what this transaction has.
+-- never waited for, because whoever holds it may wait for a lock of this transaction.
 CREATE FUNCTION triage.engine_fire(p_queue int, p_version int, p_name text, p_due bigint,
     p_next bigint, p_at bigint, p_made_up int, p_slot smallint[], p_payload bytea[],
     p_kind smallint[], p_metadata text[], p_key bytea[], p_delay_ms bigint[], p_ttl_ms bigint[],
@@ -148,8 +148,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Who was given rights on a table before there was another one has the same on that: a server whose
--- role does not own the schema goes on after a migration.
+-- Roles that were given rights on the older tables get the same rights on the new ones: so a server
+-- whose role does not own the schema goes on working after a migration.
 CREATE FUNCTION triage.rights_like(p_table text, p_like text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,8 @@
 -- What is kept as history, to the millisecond. A done message is there when it was done after
--- `history_since_ms` of its queue and less than `history_ms` ago; whoever reads goes by this rule, and
--- when a sweep removes the row is nobody's business. A change of history_ms moves history_since_ms to
--- where the shorter of the old and the new one ends: what a queue has forgotten it does not remember
--- when it is told to keep more.
+-- `history_since_ms` of its queue and less than `history_ms` ago. Every read goes by this rule; a
+-- sweep may remove the row at any later time. A change of history_ms moves history_since_ms to where
+-- the shorter of the old and the new one ends: so a message that a queue has forgotten does not come
+-- back when the queue is told to keep more.
 
 ALTER TABLE triage.queue ADD COLUMN history_since_ms bigint NOT NULL DEFAULT 0;
 
@@ -194,8 +194,8 @@ END $$;
 -- A page of a queue's messages: ready (phase 0, by place), scheduled (1), leased (2), kept as
 -- history (3), dead (4; each by seq). Starts behind the given place, which is the last row's of the
 -- page before: its phase, slot, ready_ms, seq; at first the slot is -1. With p_slots only ready and
--- scheduled ones of these, lane by lane in this order, and without their payloads: what somebody
--- moves to the first lane on the way is not met again.
+-- scheduled ones of these, lane by lane in this order, and without their payloads: a message that is
+-- escalated to the first lane between two pages is not shown again.
 CREATE OR REPLACE FUNCTION triage.engine_list(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
                                    p_seq bigint, p_limit int, p_slots smallint[] DEFAULT NULL)
 RETURNS TABLE (phase int, message triage.everything)

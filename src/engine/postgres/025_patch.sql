@@ -77,9 +77,9 @@ BEGIN
     END IF;
 END $$;
 
--- p_next with the levels behind it that hold messages and that it lacks, with the weight of its
--- last one: weights count among one another. A number of p_next's levels means these alone: a level
--- that stays gives up its number, and has another name where its own is that number.
+-- p_next, and behind it the levels that hold messages and that it lacks, with the weight of its last
+-- level. The numbers of p_next's levels count: a level that stays gives up a number that one of them
+-- has, and gets another name if its name is such a number.
 CREATE FUNCTION triage.levels_kept(p_queue int, p_next jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

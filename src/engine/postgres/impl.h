@@ -6,38 +6,37 @@
  *   calls.c     a group into calls of the SQL functions: which ops share one
  *   build.c     the parameters of a call
  *   claims.c    claims that share a call
- *   imports.c   messages from elsewhere: the call and its answer
- *   schedules.c the same for schedules
- *   answers.c   their answers, back into ops; rows.c has the rows that are messages
+ *   imports.c   imports: the call and its answer
+ *   schedules.c schedules: the calls and their answers
+ *   answers.c   answers of the other calls, back into ops; rows.c has the rows that are messages
  *   checks.c    what an answer has to be before anybody counts on it
  *   views.c     what is known of a queue: as the database said, and what was done here since
  *   config.c    a queue's configuration as JSON
- *   link.c      the thread that runs jobs on a connection, and settles what became of them
+ *   link.c      the thread that runs jobs on a connection, and finds out what became of them
  *   transaction.c  one transaction, with a limit of time
- *   listen.c    the thread that hears what other processes did
+ *   listen.c    the thread that is notified of what other processes did
  *   schema.c    the tables and functions, installed and brought up to date
  *   tables.c    what the tables weigh, for the metrics
  *   duty.c      which server speaks for all
  *   wire.c      values in PostgreSQL's binary format
  *
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
- * shard's own while the next group gathers. Two run side by side when neither reads what the
- * other may be changing, be it only how many there are. Ops of one verb on one queue become one
- * call, so that a hundred enqueues are one INSERT. In a job everything that puts, settles or
- * extends comes before what claims; a claim may therefore find what was submitted after
- * it in the same group, when nobody could know yet that it was.
+ * shard's own while the next group gathers. Two jobs run side by side when neither reads what the
+ * other may be changing, counts included. Ops of one verb on one queue become one call, so that a
+ * hundred enqueues are one INSERT. In a job all calls that put or settle come before those that
+ * claim. So a claim may find a message that was submitted after it in the same group; nobody can
+ * tell, because none of the group was answered yet.
  *
- * What the database refuses. The answer says at which call, and so nothing of the group has
- * happened. When that call carries one op, this op fails and the others are run again without it;
- * when it carries several, they are run again in two calls. So the one is found in as many steps as
- * its number has bits.
+ * What the database refuses. The answer says which call was refused; then nothing of the job has
+ * happened. When that call carries one op, this op fails, and the others are run again without it.
+ * When it carries several, they are run again in two calls. So the op to blame is found by halving.
  *
  * What a lost connection leaves behind. Until COMMIT is sent nothing has happened, and the group is
  * run again while it has time, also when it has to wait for a database that is being restarted.
- * After that each transaction is known by the token that it stored: whoever can store that token
- * again knows that it did not happen, and that it never will. Whoever cannot, and can commit
- * something behind it, knows that it happened and is where the standbys must have it. When neither
- * can be found out in time, the answer is ENGINE_UNAVAILABLE.
+ * After COMMIT was sent, the token tells: each transaction stores a random token. If the token can
+ * be stored again, the transaction did not happen, and never will. If it cannot, and something can
+ * be committed behind it, the transaction happened and the standbys have it. When neither can be
+ * found out in time, the answer is ENGINE_UNAVAILABLE.
  *
  * Nothing depends on the session but LISTEN: a pooler may hand out connections by transaction. */
 #ifndef TRIAGE_ENGINE_POSTGRES_IMPL_H
@@ -57,8 +56,8 @@ struct pg;
 struct pg_queue;
 struct row;
 
-/* A claim under way takes this many from each lane of the view, and from no lane in particular: by
- * turns, nobody knows before. */
+/* How many messages a claim under way may take: from each lane of the view, and `anywhere` from
+ * lanes that are not known yet, because its steps are taken in turn. */
 struct taking {
     uint16_t from[LEVEL_COUNT_MAX];
     uint16_t anywhere;
@@ -74,10 +73,10 @@ struct pg_queue {
     int64_t read_ms; /* mono: when the database last said */
     bool behind;     /* something was done since */
     bool perishable; /* some message has a time to live of its own */
-    uint64_t puts;   /* messages put here so far */
+    uint64_t puts;   /* messages that this process has put so far */
     uint32_t busy;   /* ops under way */
-    bool told;       /* something happened to it elsewhere: look at it in the next sweep */
-    bool deleting;   /* by us: it is nobody's until that is done */
+    bool told;       /* another process changed it: look at it in the next sweep */
+    bool deleting;   /* we are deleting it: it cannot be found until that is done */
     /* For the job that is being built. */
     bool listed;  /* in pg->listed */
     bool viewed;  /* its view is to be read */
@@ -109,7 +108,7 @@ struct pg_call {
     enum engine_verb verb;
     const char *sql; /* a constant: the same text is at the same address */
     struct params params;
-    bool prepares; /* it went behind its preparation, whose answer comes first */
+    bool prepares; /* a PREPARE was sent before it, whose answer comes first */
     PGresult *result;
     struct pg_queue *queue;
     uint64_t puts;          /* queue->puts when it was sent */
@@ -135,15 +134,16 @@ struct pg_job {
     struct pg_call *calls, **calls_end;
     uint8_t token[TOKEN_BYTES];
     bool writes;
-    bool sweeps;    /* and does not only look at what is new */
+    bool sweeps;    /* it lets time pass; it does not only look for news */
     bool reloading; /* it reads configurations, to be built again */
     bool looked;    /* it reads the views of what a sweep moved */
     struct link *link;
     uint32_t tries;
     int64_t until_ms; /* mono: its time ends; 0: it has not begun */
-    uint32_t lots;    /* ops share a call only within a lot; these have been given out */
+    uint32_t lots;    /* how many lots there are: ops share a call only within a lot */
     enum job_fate fate;
-    struct pg_call *refused; /* JOB_REFUSED: for what it carries, and not for what is missing */
+    struct pg_call *refused; /* JOB_REFUSED: the call whose values were refused; NULL: it was not
+                                for values, as when an object is missing */
     char error[256];
 };
 
@@ -176,7 +176,7 @@ struct pg {
     struct pg_queue *replaced; /* out of the maps, and gone: the next sweep says so */
     uint32_t jobs_under_way;
     uint32_t last_count;    /* ops in the one that went last */
-    bool alone;             /* it wants no other beside it */
+    bool alone;             /* the job under way wants no other beside it */
     int64_t due_ms;         /* wall: the next delay or lease we know of ends */
     int64_t sweep_mono_ms;  /* when to sweep anyway */
     int64_t held_until_ms;  /* mono: no sweep before then */
@@ -207,10 +207,11 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
 void pg_queue_retire(struct pg_queue *q);  /* another process, or we, deleted it */
 void pg_queue_replace(struct pg_queue *q); /* the database has another one of its name or id */
 void pg_queue_let_go(struct pg_queue *q);  /* freed when it is retired and nothing is under way */
-/* What a claim is going to take, as far as the view tells, is not there for others. */
+/* Takes the messages that a claim may take out of the view that others see, as far as the view
+ * tells which; pg_queue_unreserve() puts them back. */
 void pg_queue_reserve(struct pg_queue *q, const struct plan *plan, struct taking *taking);
 void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking);
-void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` did */
+void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` changed: face.view follows */
 
 /* calls.c */
 #define CHANGES_MAX 1000 /* queues that changed, in one answer of the database */
@@ -234,7 +235,7 @@ void params_drafts(struct params *p, const struct queue_config *config,
 
 /* claims.c */
 bool claims_fit(const struct pg_call *c, const struct plan *plan); /* one more into this call */
-/* The plans, as one; returns how many messages they want. */
+/* Makes one plan of the plans of a call; returns how many messages they want. */
 uint32_t claims_put(const struct pg_job *job, struct pg_call *c);
 
 /* imports.c */
@@ -253,35 +254,36 @@ void pg_schedules_answer_list(struct engine_op *op, struct pg_call *c, struct in
 void pg_schedules_answer_fire(struct pg *pg, struct engine_op *op, struct pg_call *c);
 void pg_schedules_answer_due(struct pg *pg, struct pg_job *job, struct pg_call *c);
 
-/* views.c. What is done here changes `seen`, for pg_view_changed to show. */
+/* views.c. These functions change `seen`; pg_view_changed() then shows it in face.view. */
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now);
 void view_read(struct pg_call *c, struct instant now);
 void view_put(struct pg_queue *q, const struct put_item *item);
 void view_claim(struct pg_queue *q, const struct row *row);
-void view_drained(const struct pg_call *c, const struct plan *plan); /* it got too few */
+void view_drained(const struct pg_call *c, const struct plan *plan); /* a claim got too few */
 void view_ack(struct pg_queue *q, uint8_t slot);
 
-/* answers.c. Of a job that is JOB_DONE: into the ops, with their visits. */
+/* answers.c. Puts the answers of a job that is JOB_DONE into its ops, and calls their visits. */
 void calls_answer(struct pg *pg, struct pg_job *job);
 
-/* checks.c. What does not fit is named in the log. */
-bool answer_fits(const struct pg_call *c, uint32_t rows); /* of as many, which are there */
-/* A message as it may be; `claimed` with a receipt, `whole` with its payload. */
+/* checks.c. An answer that cannot be right is named in the log. */
+bool answer_fits(const struct pg_call *c, uint32_t rows); /* it has so many rows */
+/* Whether a row is a possible message; `claimed`: with a receipt, `whole`: with its payload. */
 bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, bool whole);
 
 /* config.c */
 void config_write(struct buf *out, const struct queue_config *config);
-/* NULL, or what of it cannot be read. */
+/* NULL, or the part that cannot be read. */
 const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,
                         uint32_t *version);
 
 /* link.c: one connection, one thread, one job at a time. */
-/* NULL: not reached. Where the schema is not prepared it is not tried, and comes by itself. */
+/* NULL: the database was not reached. While the schema is not prepared it is not tried here: the
+ * link connects by itself. */
 struct link *link_open(struct pg *pg, struct buf *error);
 void link_close(struct link *l);
 bool link_idle(const struct link *l);
 void link_put(struct link *l, struct pg_job *job);  /* to an idle one */
-struct pg_job *link_take(struct link *l);           /* when it is done; NULL: it is not yet */
+struct pg_job *link_take(struct link *l);           /* a job that is done; NULL: it is not yet */
 bool link_healthy(struct link *l, struct buf *why); /* any thread */
 int link_backend(const struct link *l); /* any thread: the process at the other end; 0: none */
 PGconn *link_connect(const char *conninfo, struct buf *error);
@@ -308,22 +310,23 @@ enum outcome {
     OUTCOME_FORGOT,  /* the session does not know what it did before: it is pooled */
     OUTCOME_REFUSED, /* what should not happen */
 };
-/* The job, wholly. LOST with *commit_sent: perhaps. */
+/* Runs the job as one transaction. OUTCOME_LOST with *commit_sent: it may have happened. */
 enum outcome transaction_run(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms, bool *commit_sent);
-/* What became of one: TAKEN (committed, and as safe as any commit), OK (it never will be), or
- * anything else: cannot be told. */
+/* Finds out what became of a job's transaction: OUTCOME_TAKEN: it was committed, and is as safe as
+ * any commit. OUTCOME_OK: it did not happen, and never will. Anything else: it cannot be told. */
 enum outcome transaction_ask(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                              int64_t until_ms);
-/* On a new connection. It is pooled when who answers is not who we were told is there. */
+/* Begins a session on a new connection. It is taken for pooled when the backend that answers is
+ * another one than the connection named. */
 void transaction_start(struct session *s, PGconn *conn, int64_t until_ms);
 void transaction_quiet(PGconn *conn); /* notices are dropped and not printed */
 
 /* listen.c */
 struct pg_listener *listener_open(struct pg_shared *shared);
 void listener_close(struct pg_listener *l);
-/* Which queues have news since the last time: calls `each` with their ids; true when the list of
- * queues itself has. Any thread. */
+/* Calls `each` with the ids of the queues that have news since the last time. True: the list of
+ * queues itself has changed. Any thread. */
 bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx);
 
