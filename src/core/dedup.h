@@ -17,5 +17,6 @@ void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hi
 uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
 int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* the earlier of the two */
 void dedup_clear(struct queue *q);
+void dedup_check(const struct queue *q); /* for queue_check() */
 
 #endif

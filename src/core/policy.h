@@ -87,6 +87,8 @@ void policy_init(struct policy *p, const struct queue_config *config);
 void policy_plan(struct policy *p, const struct queue_config *config, const struct queue_view *view,
                  int max_rank, uint32_t want, int64_t wall_ms, struct plan *plan);
 
+void policy_check(const struct policy *p, const struct queue_config *config); /* for tests */
+
 /* Strict order alone: one level after the other, and none waits for another's age. */
 bool policy_is_plain(const struct policy *p);
 
