@@ -112,7 +112,6 @@ static_assert(IN_FLIGHT_MAX <= UINT32_MAX, "max_in_flight");
 static_assert(COUNT_MAX < INT64_MAX / 2, "sums of what a queue may hold do not overflow");
 static_assert(DELAY_SECONDS_MAX * 1000 < TIME_MS_MAX, "a delay is within the times there are");
 static_assert(TTL_SECONDS_MAX * 1000 < TIME_MS_MAX, "the same");
-static_assert(WEIGHT_MAX / WEIGHT_UNIT < UINT32_MAX / 2, "a weight is so many tokens");
 
 static bool within(int64_t value, int64_t least, int64_t most)
 {

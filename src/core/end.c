@@ -12,8 +12,6 @@ static bool kept_in_memory(const struct queue *q, enum message_state to)
 void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now)
 {
     struct queue_totals *t = &q->view->totals;
-    assert(to == MESSAGE_DONE || to == MESSAGE_EXPIRED || to == MESSAGE_CANCELLED ||
-           to == MESSAGE_DEAD);
     assert(to != MESSAGE_DONE || m->state == MESSAGE_LEASED);
     t->acked += to == MESSAGE_DONE;
     t->expired += to == MESSAGE_EXPIRED;
@@ -35,7 +33,6 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     } else {
         queue_move(q, m, to);
     }
-    assert(m->state == to);
     assert(keep || m->node.height == 0);
     if (keep)
         queue_enlist(q, m);

@@ -134,7 +134,7 @@ static void count_claim(struct queue *q, const struct message *m, struct instant
 }
 
 /* What a lease makes true, and what whoever holds the receipt may count on until it ends. */
-static inline void assert_leased(const struct queue *q, const struct message *m)
+static inline void assert_leased(const struct message *m)
 {
     assert(m->state == MESSAGE_LEASED);
     assert(m->delivery);
@@ -142,7 +142,6 @@ static inline void assert_leased(const struct queue *q, const struct message *m)
     assert(m->node.key == m->delivery->lease_until_ms);
     assert(m->attempts > 0);
     assert(m->touched);
-    assert(q->leased.count == q->view->leased);
 }
 
 void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now)
@@ -209,7 +208,7 @@ static inline struct message *unlock(struct queue *q, struct settle_item *item, 
         return NULL;
     }
     if (m->state == MESSAGE_LEASED)
-        assert_leased(q, m);
+        assert_leased(m);
     bool valid =
         m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
         (memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0 || PLANTED(OLD_RECEIPT));
@@ -258,7 +257,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     m->delivery->lease_until_ms = now.mono_ms + lease_ms;
     queue_move(q, m, MESSAGE_LEASED);
     queue_touch(q, m, MESSAGE_LEASED, m->slot);
-    assert_leased(q, m);
+    assert_leased(m);
     item->state = MESSAGE_LEASED;
     item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;
