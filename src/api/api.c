@@ -14,6 +14,7 @@
 struct api *api_new(struct broker_port *port, const struct api_options *options)
 {
     struct api *api = mem_zalloc(sizeof(*api));
+    api->tag = API_TAG;
     api->port = port;
     api->options = *options;
     json_init(&api->doc);
@@ -33,6 +34,7 @@ void api_free(struct api *api)
     auth_unref(api->auth);
     json_fini(&api->doc);
     buf_fini(&api->scratch);
+    tag_end(&api->tag, API_TAG);
     free(api);
 }
 
@@ -203,7 +205,7 @@ static bool entry_allowed(const struct api *api, const struct http_request *req,
 
 void api_admit(const struct http_request *req, void *ctx, struct http_verdict *verdict)
 {
-    struct api *api = ctx;
+    struct api *api = api_of(ctx);
     struct problem p;
     bool fine = entry_find(api, req, &p) && entry_allowed(api, req, &p);
     if (fine || (PLANTED(BODY_FIRST) && req->has_body && api->entry.route)) {
@@ -222,7 +224,7 @@ void api_admit(const struct http_request *req, void *ctx, struct http_verdict *v
 void api_handle(struct http_request *req, void *ctx)
 {
     static const struct field_table no_fields = {NULL, 0};
-    struct api *api = ctx;
+    struct api *api = api_of(ctx);
     struct entry *e = &api->entry;
     struct call *c = call_new(api, req);
     struct problem p;

@@ -59,7 +59,7 @@ static void refuse(struct call *c, enum status status, struct buf *error)
 static void backup_done(struct broker_backup *work)
 {
     struct backup_job *job = (struct backup_job *)work;
-    struct call *c = job->call;
+    struct call *c = call_checked(job->call);
     struct engine_backup *b = &work->backup;
     if (work->status == STATUS_OK) {
         log_info("backup made", "directory=\"%s\" bytes=%llu took_ms=%lld", b->path,
@@ -81,8 +81,7 @@ static void backup_cleanup(struct call *c)
 
 static void hang_up(struct http_request *req)
 {
-    struct call *c = req->user;
-    broker_backup_cancel(c->extra);
+    broker_backup_cancel(call_of_http(req)->extra);
 }
 
 void admin_backup(struct call *c)

@@ -17,6 +17,7 @@ struct call *call_new(struct api *api, struct http_request *http)
         c = mem_zalloc(sizeof(*c));
     }
     memset(&c->request, 0, sizeof(c->request));
+    c->tag = CALL_TAG;
     c->api = api;
     c->http = http;
     c->account = http_account(http);
@@ -41,6 +42,7 @@ static void buffer_recycle(struct buf *b)
 static void call_end(struct call *c)
 {
     struct api *api = c->api;
+    tag_end(&c->tag, CALL_TAG);
     if (c->cleanup)
         c->cleanup(c);
     free(c->extra);
@@ -193,8 +195,7 @@ void call_submit(struct call *c, enum request_kind kind, call_finish *finish)
 
 static void hang_up(struct http_request *req)
 {
-    struct call *c = req->user;
-    broker_hangup(&c->request);
+    broker_hangup(&call_of_http(req)->request);
 }
 
 void call_end_with_peer(struct call *c)

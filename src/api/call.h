@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/tag.h"
 #include "broker/broker.h"
 #include "net/budget.h"
 
@@ -38,6 +39,7 @@ struct entry {
 };
 
 struct api {
+    uint32_t tag; /* API_TAG */
     struct broker_port *port;
     struct api_options options;
     struct auth_version *auth; /* held: the tokens in force when the last request came */
@@ -81,6 +83,7 @@ struct listing {
 };
 
 struct call {
+    uint32_t tag; /* CALL_TAG, until it is answered */
     struct request request;
     struct api *api;
     struct http_request *http;
@@ -106,9 +109,30 @@ struct call {
     struct call *next; /* while spare */
 };
 
+#define API_TAG  TAG('a', 'p', 'i', ' ')
+#define CALL_TAG TAG('c', 'a', 'l', 'l')
+
+static inline struct api *api_of(void *ctx)
+{
+    struct api *api = (struct api *)ctx;
+    tag_check(api->tag, API_TAG);
+    return api;
+}
+
+static inline struct call *call_checked(struct call *c)
+{
+    tag_check(c->tag, CALL_TAG);
+    return c;
+}
+
 static inline struct call *call_of(struct request *r)
 {
-    return container_of(r, struct call, request);
+    return call_checked(container_of(r, struct call, request));
+}
+
+static inline struct call *call_of_http(const struct http_request *req)
+{
+    return call_checked((struct call *)req->user);
 }
 
 static inline struct call *call_of_op(struct engine_op *op)

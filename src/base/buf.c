@@ -49,6 +49,7 @@ static void grow_mapped(struct buf *b, size_t cap)
 void buf_grow(struct buf *b, size_t more)
 {
     assert(more < SIZE_MAX / 4);
+    assert(b->len <= b->cap);
     size_t cap = b->cap ? b->cap : 256;
     while (cap - b->len < more)
         cap += cap < LARGE ? cap : cap / 4;
@@ -58,6 +59,7 @@ void buf_grow(struct buf *b, size_t more)
     }
     b->data = mem_realloc(b->data, cap);
     b->cap = cap;
+    assert(b->cap - b->len >= more);
 }
 
 void buf_vprintf(struct buf *b, const char *fmt, va_list args)

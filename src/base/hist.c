@@ -1,5 +1,6 @@
 #include "base/hist.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #define SUB_COUNT (1u << HIST_SUB_BITS)
@@ -30,7 +31,9 @@ void hist_add(struct hist *h, uint64_t value)
     h->sum += value;
     if (value > h->max)
         h->max = value;
-    h->buckets[bucket_of(value)]++;
+    size_t bucket = bucket_of(value);
+    assert(bucket < HIST_BUCKETS);
+    h->buckets[bucket]++;
 }
 
 uint64_t hist_quantile(const struct hist *h, double share)

@@ -46,6 +46,8 @@ void *map_get(const struct map *m, const char *key, size_t len)
 static void resize(struct map *m, size_t cap)
 {
     struct map old = *m;
+    assert((cap & (cap - 1)) == 0);
+    assert(cap > old.count);
     m->cap = cap;
     m->entries = mem_zalloc(cap * sizeof(*m->entries));
     for (size_t i = 0; i < old.cap; i++) {
@@ -59,8 +61,10 @@ static void resize(struct map *m, size_t cap)
 void map_put(struct map *m, const char *key, size_t len, void *value)
 {
     assert(value);
+    assert(len <= UINT32_MAX);
     if ((m->count + 1) * 4 > m->cap * 3)
         resize(m, m->cap ? m->cap * 2 : 16);
+    assert(m->count < m->cap); /* or a search for what is not there has no end */
     uint32_t hash = hash_of(key, len);
     struct map_entry *e = probe(m, key, len, hash);
     assert(!e->value);
@@ -88,6 +92,21 @@ void *map_remove(struct map *m, const char *key, size_t len)
     m->entries[gap].value = NULL;
     m->count--;
     return value;
+}
+
+void map_check(const struct map *m)
+{
+    size_t seen = 0;
+    assert((m->cap & (m->cap - 1)) == 0);
+    for (size_t i = 0; i < m->cap; i++) {
+        struct map_entry *e = &m->entries[i];
+        if (!e->value)
+            continue;
+        assert(e->hash == hash_of(e->key, e->key_len)); /* the borrowed key is what it was */
+        assert(probe(m, e->key, e->key_len, e->hash) == e);
+        seen++;
+    }
+    assert(seen == m->count);
 }
 
 void *map_each(const struct map *m, size_t *at)

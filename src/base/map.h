@@ -34,4 +34,6 @@ void *map_remove(struct map *m, const char *key, size_t len);          /* what w
 /* for (size_t at = 0; (v = map_each(m, &at));) …  in no useful order; no change meanwhile. */
 void *map_each(const struct map *m, size_t *at);
 
+void map_check(const struct map *m); /* walks all of it and asserts; for tests */
+
 #endif

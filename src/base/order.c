@@ -11,6 +11,8 @@ static bool before(const struct order_node *node, int64_t key, uint64_t tie)
     return node->tie < tie;
 }
 
+static_assert(sizeof(struct order_node) == 24, "the tag takes no room of its own");
+
 void order_init(struct order *o)
 {
     struct order_node *s = mem_zalloc(sizeof(*s) + ORDER_HEIGHT_MAX * sizeof(struct order_link));
@@ -53,6 +55,15 @@ static void link_after(struct order_node *prev, struct order_node *node, uint32_
     next->links[level].prev = node;
 }
 
+/* Of two neighbours that share key and tie, nobody could say which is first. */
+static void assert_in_place(const struct order *o, const struct order_node *node)
+{
+    const struct order_node *s = o->sentinel;
+    const struct order_node *prev = node->links[0].prev, *next = node->links[0].next;
+    assert(prev == s || before(prev, node->key, node->tie));
+    assert(next == s || before(node, next->key, next->tie));
+}
+
 #define NEAR_STEPS 16
 
 /* The node that the new one follows, when that is one of the last; else NULL. */
@@ -83,6 +94,7 @@ void order_insert(struct order *o, struct order_node *node)
     struct order_node *at = node->height == 1 ? near_end(o, node) : NULL;
     if (at) {
         link_after(at, node, 0);
+        assert_in_place(o, node);
         return;
     }
     at = s;
@@ -92,6 +104,7 @@ void order_insert(struct order *o, struct order_node *node)
         if (i < node->height)
             link_after(at, node, i);
     }
+    assert_in_place(o, node);
 }
 
 void order_remove(struct order *o, struct order_node *node)
@@ -100,6 +113,8 @@ void order_remove(struct order *o, struct order_node *node)
     assert(o->count > 0);
     for (uint32_t i = 0; i < node->height; i++) {
         struct order_link link = node->links[i];
+        assert(link.prev->links[i].next == node);
+        assert(link.next->links[i].prev == node);
         link.prev->links[i].next = link.next;
         link.next->links[i].prev = link.prev;
     }
@@ -167,6 +182,7 @@ uint64_t order_count_before(const struct order *o, int64_t key, uint64_t tie, bo
 void order_check(const struct order *o)
 {
     const struct order_node *s = o->sentinel;
+    assert(s->height == ORDER_HEIGHT_MAX);
     for (uint32_t i = 0; i < ORDER_HEIGHT_MAX; i++) {
         uint64_t seen = 0;
         for (const struct order_node *n = s->links[i].next; n != s; n = n->links[i].next) {

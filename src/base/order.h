@@ -27,6 +27,7 @@ struct order_node {
     int64_t key;
     uint64_t tie;
     uint32_t height; /* 0 while in no set */
+    uint32_t tag;    /* the owner's: of what embeds the node (base/tag.h) */
     struct order_link links[];
 };
 

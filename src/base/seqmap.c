@@ -92,11 +92,13 @@ void seqmap_put(struct seqmap *m, uint64_t seq, void *value)
             }
             leaf = *slot;
         }
+        assert(fits(seq, m->levels));
         m->leaf = leaf;
         m->leaf_base = seq >> BITS;
     }
     void **slot = &leaf->slots[digit(seq, 0)];
     assert(!*slot);
+    assert(leaf->used < FAN);
     *slot = value;
     leaf->used++;
     m->count++;
@@ -114,6 +116,7 @@ static bool prune(struct seqmap_node *node, uint64_t seq, uint32_t level)
     if (level > 0) {
         void **slot = &node->slots[digit(seq, level)];
         if (prune(*slot, seq, level - 1)) {
+            assert(node->used > 0);
             free(*slot);
             *slot = NULL;
             node->used--;
@@ -129,6 +132,7 @@ void *seqmap_remove(struct seqmap *m, uint64_t seq)
     void *value = slot ? *slot : NULL;
     if (!value)
         return NULL;
+    assert(leaf->used > 0);
     *slot = NULL;
     leaf->used--;
     m->count--;
@@ -139,8 +143,31 @@ void *seqmap_remove(struct seqmap *m, uint64_t seq)
             m->root = NULL;
             m->levels = 0;
         }
+        assert((m->count == 0) == !m->root);
     }
     return value;
+}
+
+/* How many values are below a node; empty nodes are freed at once. */
+static uint64_t check_node(const struct seqmap_node *node, uint32_t level)
+{
+    uint64_t values = 0;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < FAN; i++) {
+        if (!node->slots[i])
+            continue;
+        used++;
+        values += level > 0 ? check_node(node->slots[i], level - 1) : 1;
+    }
+    assert(used > 0);
+    assert(used == node->used);
+    return values;
+}
+
+void seqmap_check(const struct seqmap *m)
+{
+    assert(!m->root == (m->levels == 0));
+    assert(m->count == (m->root ? check_node(m->root, m->levels - 1) : 0));
 }
 
 static void *next_in(const struct seqmap_node *node, uint32_t level, uint64_t from, uint64_t base,

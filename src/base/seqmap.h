@@ -27,4 +27,6 @@ void *seqmap_remove(struct seqmap *m, uint64_t seq);          /* what was there,
 /* The entry with the smallest sequence number at or after `from`; NULL when there is none. */
 void *seqmap_next(const struct seqmap *m, uint64_t from, uint64_t *seq);
 
+void seqmap_check(const struct seqmap *m); /* walks every node and asserts; for tests */
+
 #endif

@@ -1,5 +1,6 @@
 #include "core/age.h"
 
+#include <assert.h>
 #include <string.h>
 
 int64_t age_between(const struct queue_config *config, int64_t from_ms, int64_t now_ms)
@@ -17,6 +18,7 @@ int64_t age_between(const struct queue_config *config, int64_t from_ms, int64_t 
 
 int64_t age_cutoff(const struct queue_config *config, int64_t now_ms, int64_t wait_ms)
 {
+    assert(wait_ms >= 0);
     int64_t at_ms = now_ms;
     for (int i = config->pause_count; i-- > 0;) {
         const struct pause *p = &config->pauses[i];
@@ -39,6 +41,7 @@ int64_t age_urgent_ms(const struct level *level)
 int age_effective_rank(const struct queue_config *config, int rank, int64_t ready_ms,
                        int64_t now_ms)
 {
+    assert(rank < config->level_count);
     const struct level *level = &config->levels[rank];
     if (level->age_ms == 0 && level->max_wait_ms == 0)
         return rank;
@@ -74,6 +77,8 @@ bool age_late(const struct queue_config *config, int rank, int64_t ready_ms, int
 static void merge_oldest(struct queue_config *config)
 {
     struct pause *p = config->pauses;
+    assert(config->pause_count > 1);
+    assert(p[0].until_ms != PAUSE_OPEN);
     p[1].from_ms -= p[0].until_ms - p[0].from_ms;
     memmove(p, p + 1, (size_t)(--config->pause_count) * sizeof(*p));
 }
@@ -94,6 +99,7 @@ void age_pause(struct queue_config *config, bool paused, int64_t now_ms)
         int64_t from_ms = last ? no_sooner(now_ms, last->until_ms) : now_ms;
         if (config->pause_count == PAUSES_MAX)
             merge_oldest(config);
+        assert(config->pause_count < PAUSES_MAX);
         config->pauses[config->pause_count++] = (struct pause){from_ms, PAUSE_OPEN};
     } else if (last && last->until_ms == PAUSE_OPEN) {
         last->until_ms = no_sooner(now_ms, last->from_ms);

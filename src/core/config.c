@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,6 +90,7 @@ static void fill(const struct profile *p, struct queue_config *config)
         level->age_ms = p->levels[i].age_minutes * 60000LL;
         level->slot = (uint8_t)i;
     }
+    assert(config_valid(config));
 }
 
 bool config_profile(const char *name, struct queue_config *config)
@@ -103,6 +105,13 @@ bool config_profile(const char *name, struct queue_config *config)
 }
 
 /* Validity */
+
+static_assert(PAUSES_MAX <= UINT8_MAX, "pause_count");
+static_assert(LEVEL_COUNT_MAX <= UINT8_MAX, "level_count, and 1 + a slot in heir_of");
+static_assert(IN_FLIGHT_MAX <= UINT32_MAX, "max_in_flight");
+static_assert(COUNT_MAX < INT64_MAX / 2, "sums of what a queue may hold do not overflow");
+static_assert(DELAY_SECONDS_MAX * 1000 < TIME_MS_MAX, "a delay is within the times there are");
+static_assert(TTL_SECONDS_MAX * 1000 < TIME_MS_MAX, "the same");
 
 static bool within(int64_t value, int64_t least, int64_t most)
 {
@@ -223,6 +232,8 @@ int64_t config_done_ms(const struct queue_config *config, int64_t wall_ms)
 
 int64_t config_backoff_ms(const struct queue_config *config, uint32_t attempts, double random01)
 {
+    assert(random01 >= 0);
+    assert(random01 < 1);
     if (config->backoff == BACKOFF_NONE)
         return 0;
     double delay = (double)config->backoff_base_ms;
@@ -241,6 +252,7 @@ static const char *const policy_names[] = {
 
 const char *policy_name(enum policy_kind kind)
 {
+    assert(kind < sizeof(policy_names) / sizeof(policy_names[0]));
     return policy_names[kind];
 }
 

@@ -6,18 +6,36 @@
 #include <assert.h>
 #include <stdlib.h>
 
+static_assert(IMPORT_KEY_BYTES <= DEDUP_KEY_MAX, "it is a key among the others");
+
 static struct dedup_entry *entry_of(const struct queue *q, const char *key, size_t len)
 {
     return map_get(&q->dedup, key, len);
 }
 
-static void entry_free(struct queue *q, struct dedup_entry *e)
+#define DEDUP_TAG TAG('d', 'e', 'd', 'u')
+
+static struct dedup_entry *entry_at(const struct order_node *n)
 {
-    map_remove(&q->dedup, e->key, e->key_len);
-    if (e->node.height > 0)
-        order_remove(&q->dedup_until, &e->node);
+    tag_check(n->tag, DEDUP_TAG);
+    return container_of(n, struct dedup_entry, node);
+}
+
+static void entry_end(struct dedup_entry *e)
+{
+    tag_end(&e->node.tag, DEDUP_TAG);
     free(e->key);
     free(e);
+}
+
+static void entry_free(struct queue *q, struct dedup_entry *e)
+{
+    void *removed = map_remove(&q->dedup, e->key, e->key_len);
+    assert(removed == e);
+    (void)removed;
+    if (e->node.height > 0)
+        order_remove(&q->dedup_until, &e->node);
+    entry_end(e);
 }
 
 static struct dedup_entry *entry_add(struct queue *q, const char *key, size_t len,
@@ -28,6 +46,7 @@ static struct dedup_entry *entry_add(struct queue *q, const char *key, size_t le
     e->key = mem_dup(key, len);
     e->node.key = hit->until_ms;
     e->node.tie = hit->id.seq;
+    e->node.tag = DEDUP_TAG;
     e->node.height = 0;
     map_put(&q->dedup, e->key, len, e);
     if (hit->until_ms != INT64_MAX)
@@ -60,6 +79,10 @@ bool dedup_find(const struct queue *q, const char *key, size_t len,
 
 void dedup_remember(struct queue *q, const char *key, size_t len, const struct dedup_hit *hit)
 {
+    assert(len > 0);
+    assert(len <= DEDUP_KEY_MAX);
+    assert(hit->id.queue == q->id);
+    assert(hit->id.seq < *q->next_seq);
     forget(q, key, len);
     const struct dedup_entry *e = entry_add(q, key, len, hit, false);
     if (q->reports && !PLANTED(DEDUP_FORGETS))
@@ -118,7 +141,7 @@ uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now)
     for (struct order_node *n; moved < max && (n = order_first(&q->dedup_until)); moved++) {
         if (n->key > now.wall_ms)
             break;
-        entry_free(q, container_of(n, struct dedup_entry, node));
+        entry_free(q, entry_at(n));
     }
     return moved;
 }
@@ -129,12 +152,26 @@ int64_t dedup_due(const struct queue *q, int64_t wall_ms)
     return first && first->key < wall_ms ? first->key : wall_ms;
 }
 
+void dedup_check(const struct queue *q)
+{
+    uint64_t ending = 0;
+    size_t at = 0;
+    map_check(&q->dedup);
+    order_check(&q->dedup_until);
+    for (const struct dedup_entry *e; (e = map_each(&q->dedup, &at));) {
+        assert(entry_at(&e->node) == e);
+        assert(e->hit.id.queue == q->id);
+        assert(e->node.key == e->hit.until_ms);
+        assert((e->node.height > 0) == (e->hit.until_ms != INT64_MAX));
+        ending += e->node.height > 0;
+    }
+    assert(q->dedup_until.count == ending);
+}
+
 void dedup_clear(struct queue *q)
 {
     size_t at = 0;
-    for (struct dedup_entry *e; (e = map_each(&q->dedup, &at));) {
-        free(e->key);
-        free(e);
-    }
+    for (struct dedup_entry *e; (e = map_each(&q->dedup, &at));)
+        entry_end(e);
     map_fini(&q->dedup);
 }

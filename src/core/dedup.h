@@ -19,5 +19,6 @@ uint32_t dedup_sweep(struct queue *q, uint32_t max, struct instant now);
 int64_t dedup_due(const struct queue *q, int64_t wall_ms); /* when the first key ends, or wall_ms
                                                               if that is earlier */
 void dedup_clear(struct queue *q);
+void dedup_check(const struct queue *q); /* for queue_check() */
 
 #endif

@@ -12,6 +12,7 @@ static bool kept_in_memory(const struct queue *q, enum message_state to)
 void queue_end(struct queue *q, struct message *m, enum message_state to, struct instant now)
 {
     struct queue_totals *t = &q->view->totals;
+    assert(to != MESSAGE_DONE || m->state == MESSAGE_LEASED);
     t->acked += to == MESSAGE_DONE;
     t->expired += to == MESSAGE_EXPIRED;
     t->cancelled += to == MESSAGE_CANCELLED;
@@ -32,6 +33,7 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     } else {
         queue_move(q, m, to);
     }
+    assert(keep || m->node.height == 0);
     if (keep)
         queue_enlist(q, m);
     else if (!q->reports)
@@ -70,11 +72,12 @@ enum status queue_cancel(struct queue *q, const struct message_id *id, struct in
 void queue_redrive(struct queue *q, struct message *m, int slot, struct instant now)
 {
     assert(m->state == MESSAGE_DEAD);
+    assert(slot < LEVEL_COUNT_MAX);
+    assert(!m->expiry || m->expiry->node.height == 0);
     queue_delist(q, m);
     queue_move(q, m, MESSAGE_NEW);
     m->attempts = 0;
-    free(m->expiry); /* its time to live is over; it was asked for again */
-    m->expiry = NULL;
+    message_drop_expiry(m); /* its time to live is over; it was asked for again */
     if (m->ready_ms > now.wall_ms)
         m->ready_ms = now.wall_ms;
     if (slot >= 0)

@@ -1,12 +1,14 @@
 #include "base/mem.h"
 #include "core/moves.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct escalation *escalation_new(uint8_t from_slot, const struct escalate_note *note,
                                   int64_t wall_ms)
 {
+    assert(from_slot < LEVEL_COUNT_MAX);
     struct escalation *e = mem_alloc(sizeof(*e) + note->actor_len + note->reason_len);
     e->at_ms = wall_ms;
     e->from_slot = from_slot;
@@ -28,11 +30,14 @@ static void change_lane(struct queue *q, struct message *m, uint8_t slot)
     m->slot = slot;
     queue_move(q, m, state);
     queue_touch(q, m, state, from_slot);
+    assert(m->state == state);
+    assert(m->slot != from_slot);
 }
 
 void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
                     const struct escalate_note *note, struct instant now)
 {
+    assert(levels_rank_of_slot(q->config, slot) >= 0);
     struct message *m = queue_find(q, &item->id, now);
     item->changed = false;
     item->status = !m                   ? STATUS_MESSAGE_NOT_FOUND

@@ -1,6 +1,7 @@
 #include "core/explain.h"
 #include "core/age.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const struct place nobody = {INT64_MIN, 0};
@@ -92,6 +93,8 @@ static bool ages(const struct explain *e, int rank)
 uint32_t explain_item_count(const struct explain *e)
 {
     uint32_t count = e->config->level_count;
+    assert(e->rank >= 0);
+    assert(e->rank < e->config->level_count);
     for (int rank = 0; is_weighed(e) && rank < e->config->level_count; rank++)
         count += (uint32_t)promises(e, rank) + (uint32_t)ages(e, rank);
     return count;
@@ -115,6 +118,7 @@ void explain_places(const struct explain *e, struct count_item items[EXPLAIN_ITE
         if (weighed && ages(e, rank))
             *more++ = up_to(level, waited(e->config, e->now_ms, level->age_ms));
     }
+    assert(more == items + explain_item_count(e));
 }
 
 static uint64_t minimum(uint64_t a, uint64_t b)
@@ -148,6 +152,7 @@ static struct weighed weigh(const struct explain *e, const struct count_item *it
         uint64_t there = counted_before(e, items, rank);
         uint64_t first = minimum(promised->before, there);
         w.promised += first;
+        assert(first <= there);
         w.left[rank] = there - first;
         w.exact = w.exact && items[rank].exact && promised->exact;
         w.aged = w.aged || aged->before > promised->before;
@@ -256,6 +261,7 @@ static int weighed_level(struct walk *w)
                 best = rank;
         }
         if (best >= 0) {
+            assert(w->tokens[best] > 0);
             w->tokens[best]--;
             return oldest[best];
         }

@@ -2,6 +2,7 @@
 #include "core/dedup.h"
 #include "core/moves.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -16,7 +17,9 @@ void import_item_fini(struct import_item *item)
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot)
 {
-    const struct level *own = &config->levels[levels_rank_of_slot(config, slot)];
+    int own_rank = levels_rank_of_slot(config, slot);
+    assert(own_rank >= 0);
+    const struct level *own = &config->levels[own_rank];
     const struct priority_ref *from = &item->escalated_from;
     bool foreign = from->kind == PRIORITY_NUMBER && item->has_number &&
                    !(own->has_number && own->number == item->number);
@@ -62,6 +65,9 @@ static void take_past(struct message *m, const struct import_item *item,
 static struct message *from_item(struct queue *q, struct import_item *item, uint8_t slot)
 {
     struct draft *d = &item->draft;
+    assert(*q->next_seq >> 48 == 0);
+    assert(d->ready_ms != READY_NOW);
+    assert(slot < LEVEL_COUNT_MAX);
     struct message *m = message_new((*q->next_seq)++);
     m->born_ms = m->ready_ms = d->ready_ms;
     m->enqueued_ms = item->enqueued_ms;

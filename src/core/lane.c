@@ -14,6 +14,8 @@ static void tail_count(struct queue *q, const struct message *m, int by)
     struct lane *l = &q->lanes[m->slot];
     bool ready = m->ready_ms <= l->tail.clock_ms;
     uint64_t *tail = ready ? &l->tail.ready : &l->tail.scheduled;
+    assert(by > 0 || *tail > 0);
+    assert(*tail <= q->tail);
     *tail += (uint64_t)(int64_t)by;
     q->tail += (uint64_t)(int64_t)by;
     queue_count(q, m, ready ? MESSAGE_READY : MESSAGE_SCHEDULED, by);
@@ -22,6 +24,8 @@ static void tail_count(struct queue *q, const struct message *m, int by)
 void queue_tail_add(struct queue *q, const struct message *m)
 {
     struct lane *l = &q->lanes[m->slot];
+    assert(m->node.height == 0);
+    assert(!m->touched);
     tail_count(q, m, +1);
     if (m->ready_ms > l->tail.clock_ms && m->ready_ms < l->tail.next_ms)
         l->tail.next_ms = m->ready_ms;
@@ -29,11 +33,13 @@ void queue_tail_add(struct queue *q, const struct message *m)
 
 void queue_tail_take(struct queue *q, const struct message *m)
 {
+    assert(m->node.height == 0);
     tail_count(q, m, -1);
 }
 
 void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
 {
+    assert(slot < LEVEL_COUNT_MAX);
     struct lane *l = &q->lanes[slot];
     if (l->tail.scheduled == 0) {
         l->tail.next_ms = INT64_MAX;
@@ -62,6 +68,8 @@ void queue_tail_counted(struct queue *q, uint8_t slot, uint64_t due, int64_t to_
     struct lane *l = &q->lanes[slot];
     assert(due <= l->tail.scheduled);
     assert(to_ms >= l->tail.clock_ms);
+    assert(due <= q->view->lanes[slot].scheduled);
+    assert(due <= q->view->scheduled);
     l->tail.scheduled -= due;
     l->tail.ready += due;
     q->view->lanes[slot].scheduled -= due;
@@ -87,6 +95,7 @@ void queue_tail_load(struct queue *q, uint8_t slot, const struct tail *tail)
 
 void queue_tail_bound(struct queue *q, uint8_t slot, struct place bound)
 {
+    assert(slot < LEVEL_COUNT_MAX);
     q->lanes[slot].tail.bound = bound;
     next_behind_bound(&q->lanes[slot].tail);
 }
@@ -104,7 +113,7 @@ static struct message *last_born(const struct order *set)
 {
     struct order_node *n = order_last(set);
     for (int i = 0; n && i < WALK_MAX; i++, n = order_prev(set, n)) {
-        struct message *m = container_of(n, struct message, node);
+        struct message *m = message_of(n);
         if (!m->touched)
             return m;
     }
@@ -136,6 +145,7 @@ static bool has_room(const struct queue *q, uint8_t slot)
     const struct lane *l = &q->lanes[slot];
     if (l->ready.count + l->scheduled.count < q->room.window)
         return true;
+    assert(q->memory_total);
     bool urgent = levels_rank_of_slot(q->config, slot) * 3 < q->config->level_count;
     return *q->memory_total < (urgent ? q->room.bytes : q->room.bytes / 2);
 }
@@ -178,6 +188,7 @@ static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t
 
 void queue_count_before(const struct queue *q, struct count_item *item)
 {
+    assert(item->slot < LEVEL_COUNT_MAX);
     const struct lane *l = &q->lanes[item->slot];
     item->exact = true;
     if (item->ready_ms == INT64_MAX) {
@@ -191,6 +202,7 @@ void queue_count_before(const struct queue *q, struct count_item *item)
 /* With a tail all is in memory up to the bound, and behind it what somebody asked for. */
 void queue_heads(const struct queue *q, struct heads_item *item)
 {
+    assert(item->slot < LEVEL_COUNT_MAX);
     const struct lane *l = &q->lanes[item->slot];
     uint64_t most = l->ready.count < item->max ? l->ready.count : item->max;
     item->places = most > 0 ? mem_alloc(most * sizeof(*item->places)) : NULL;
@@ -201,5 +213,6 @@ void queue_heads(const struct queue *q, struct heads_item *item)
             break;
         item->places[item->count++] = (struct place){n->key, n->tie};
     }
+    assert(item->count <= most);
     item->whole = item->count == q->view->lanes[item->slot].ready;
 }

@@ -3,6 +3,7 @@
 #include "core/age.h"
 #include "core/moves.h"
 
+#include <assert.h>
 #include <string.h>
 
 bool queue_past_ttl(const struct message *m, struct instant now)
@@ -37,7 +38,7 @@ static struct lane_look look_at_lane(const struct lane *l, uint32_t need, struct
     bool claimable = lane_tail_claimable(l);
     const struct order_node *n = order_first(&l->ready);
     for (; n && look.known < need; n = order_next(&l->ready, n)) {
-        const struct message *m = container_of(n, struct message, node);
+        const struct message *m = message_of(n);
         if (claimable && !lane_within_bound(l, n->key, n->tie))
             break;
         if (queue_past_ttl(m, now)) {
@@ -60,6 +61,8 @@ bool queue_holds(const struct queue *q, const struct claim_question *ask, struct
 {
     const struct order_node *expiring = order_first(&q->expiring);
     bool outlived = false;
+    assert(ask->max_rank >= 0);
+    assert(ask->max_rank < q->config->level_count);
     *missing = 0;
     if (q->tail + q->bodiless == 0 && (!expiring || expiring->key > now.wall_ms))
         return true;
@@ -107,7 +110,9 @@ enum head queue_head(struct queue *q, uint8_t slot, struct instant now, struct m
         struct order_node *next = PLANTED(FIFO_TIE) ? order_next(&l->ready, head) : NULL;
         if (next && next->key == head->key)
             head = next;
-        struct message *first = container_of(head, struct message, node);
+        struct message *first = message_of(head);
+        assert(first->state == MESSAGE_READY);
+        assert(first->slot == slot);
         if (!queue_past_ttl(first, now)) {
             *m = first;
             return HEAD_HERE;
@@ -121,14 +126,28 @@ static void count_claim(struct queue *q, const struct message *m, struct instant
 {
     struct queue_totals *t = &q->view->totals;
     int rank = levels_rank_of_slot(q->config, m->slot);
+    assert(rank >= 0); /* a level that holds messages does not vanish */
     t->claimed++;
     t->redelivered += m->attempts > 1;
     t->aged += age_aged(q->config, rank, m->ready_ms, now.wall_ms);
     t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
 }
 
+/* What a lease makes true, and what whoever holds the receipt may count on until it ends. */
+static inline void assert_leased(const struct message *m)
+{
+    assert(m->state == MESSAGE_LEASED);
+    assert(m->delivery);
+    assert(m->node.height > 0);
+    assert(m->node.key == m->delivery->lease_until_ms);
+    assert(m->attempts > 0);
+    assert(m->touched);
+}
+
 void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct instant now)
 {
+    assert(m->state == MESSAGE_READY);
+    assert(lease_ms >= 0);
     prefetch_behind(&q->lanes[m->slot].ready, m);
     struct delivery *d = message_delivery(m);
     q->random(d->receipt, sizeof(d->receipt));
@@ -139,6 +158,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
     queue_touch(q, m, MESSAGE_READY, m->slot);
+    assert(q->leased.count == q->view->leased);
 }
 
 /* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
@@ -146,6 +166,8 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
 static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
                                     struct instant now)
 {
+    assert(m->state == MESSAGE_LEASED);
+    assert(delay_ms >= 0);
     if (queue_past_ttl(m, now)) {
         queue_expire(q, m, now);
         return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
@@ -154,12 +176,14 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
         m->ready_ms = now.wall_ms + delay_ms;
     queue_move(q, m, delay_ms > 0 ? MESSAGE_SCHEDULED : MESSAGE_READY);
     queue_touch(q, m, MESSAGE_LEASED, m->slot);
+    assert(message_pending(m));
     return m->state;
 }
 
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now)
 {
+    assert(m->state == MESSAGE_LEASED);
     message_set_reason(m, reason, reason_len);
     if (m->attempts >= q->config->max_attempts) {
         queue_end(q, m, MESSAGE_DEAD, now);
@@ -176,13 +200,15 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
 }
 
 /* The message this receipt is the key to; else NULL with the refusal in item->status. */
-static struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
+static inline struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
 {
     struct message *m = queue_find(q, &item->id, now);
     if (!m) {
         item->status = STATUS_MESSAGE_NOT_FOUND;
         return NULL;
     }
+    if (m->state == MESSAGE_LEASED)
+        assert_leased(m);
     bool valid =
         m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
         (memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0 || PLANTED(OLD_RECEIPT));
@@ -223,6 +249,7 @@ void queue_release(struct queue *q, struct settle_item *item, struct instant now
 
 void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, struct instant now)
 {
+    assert(lease_ms >= 0);
     struct message *m = unlock(q, item, now);
     if (!m)
         return;
@@ -230,6 +257,7 @@ void queue_extend(struct queue *q, struct settle_item *item, int64_t lease_ms, s
     m->delivery->lease_until_ms = now.mono_ms + lease_ms;
     queue_move(q, m, MESSAGE_LEASED);
     queue_touch(q, m, MESSAGE_LEASED, m->slot);
+    assert_leased(m);
     item->state = MESSAGE_LEASED;
     item->slot = m->slot;
     item->lease_until_ms = now.wall_ms + lease_ms;

@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,7 @@ int levels_resolve(const struct queue_config *config, const struct priority_ref 
 {
     switch (priority->kind) {
     case PRIORITY_DEFAULT:
+        assert(config->default_rank < config->level_count);
         return config->default_rank;
     case PRIORITY_NAME:
         return levels_rank_of_name(config, priority->name);
@@ -80,9 +82,11 @@ bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_CO
                         struct queue_config *next, const char **level_name)
 {
     bool taken[LEVEL_COUNT_MAX] = {false}, known[LEVEL_COUNT_MAX] = {false};
+    assert(next->level_count <= LEVEL_COUNT_MAX);
     for (int i = 0; now && i < now->level_count; i++) {
         const struct level *old = &now->levels[i];
         int rank = rank_of_heir(next, old);
+        assert(old->slot < LEVEL_COUNT_MAX);
         if (rank < 0 && used[old->slot]) {
             *level_name = old->name;
             return false;
@@ -100,6 +104,7 @@ bool levels_adopt_slots(const struct queue_config *now, const bool used[LEVEL_CO
         uint8_t slot = 0;
         while (taken[slot]) /* at most 16 levels, so one is free */
             slot++;
+        assert(slot < LEVEL_COUNT_MAX);
         level->slot = slot;
         taken[slot] = true;
     }

@@ -12,6 +12,7 @@ const char *message_state_name(enum message_state s)
         [MESSAGE_LEASED] = "leased",   [MESSAGE_DEAD] = "dead",           [MESSAGE_DONE] = "done",
         [MESSAGE_EXPIRED] = "expired", [MESSAGE_CANCELLED] = "cancelled",
     };
+    assert(s < MESSAGE_STATE_COUNT);
     return names[s];
 }
 
@@ -75,11 +76,32 @@ static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_
 }
 
 #define ID_BYTES 17 /* queue 4, slot 1, ready time 6, seq 6; big endian */
+static_assert(ID_BYTES == 4 + 1 + 6 + 6, "the fields, one after the other");
+static_assert((MESSAGE_ID_TEXT - 4) * 5 >= ID_BYTES * 8, "five bits a letter");
+static_assert((RECEIPT_TEXT - 3) * 5 >= RECEIPT_BYTES * 8, "five bits a letter");
+static_assert(TIME_MS_MAX < 1LL << 47, "a ready time fits six bytes with a sign");
+static_assert(LEVEL_COUNT_MAX - 1 <= UINT8_MAX, "a slot fits its byte");
+
+/* What a message and its records have a field of this width for. */
+static_assert(PAYLOAD_MAX <= UINT32_MAX, "payload_len");
+static_assert(METADATA_MAX <= UINT16_MAX, "metadata_len");
+static_assert(DEDUP_KEY_MAX <= UINT16_MAX, "dedup_len");
+static_assert(ATTEMPTS_MAX < UINT16_MAX, "attempts");
+static_assert(REASON_MAX <= UINT16_MAX, "reason_len of an escalation");
+static_assert(ACTOR_MAX <= UINT16_MAX, "actor_len of an escalation");
+static_assert(MESSAGE_STATE_COUNT <= UINT8_MAX, "state");
+static_assert(offsetof(struct message, node) + sizeof(struct order_node) == sizeof(struct message),
+              "the links follow what embeds the node");
+static_assert(offsetof(struct expiry, node) + sizeof(struct order_node) == sizeof(struct expiry),
+              "the same");
+static_assert(sizeof(struct message) <= 88, "there are millions of them");
 
 void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1])
 {
     static_assert(MESSAGE_ID_TEXT == 4 + 3 * 8 + 4, "three times five bytes, and two");
     uint64_t ready_ms = (uint64_t)(id->ready_ms + TIME_MS_MAX + 1);
+    assert(id->slot < LEVEL_COUNT_MAX);
+    assert((ready_ms | id->seq) >> 48 == 0); /* six bytes each */
     memcpy(out, "msg_", 4);
     letters_put(out + 4, (uint64_t)id->queue << 8 | id->slot, 8);
     letters_put(out + 12, ready_ms >> 8, 8);
@@ -128,6 +150,7 @@ struct message *message_new(uint64_t seq)
     struct message *m = mem_alloc(sizeof(*m) + order_node_extra(seq));
     memset(m, 0, sizeof(*m));
     m->node.tie = seq;
+    m->node.tag = MESSAGE_TAG;
     return m;
 }
 
@@ -140,13 +163,24 @@ static void delivery_free(struct delivery *d)
     free(d);
 }
 
+void message_drop_expiry(struct message *m)
+{
+    if (!m->expiry)
+        return;
+    tag_end(&m->expiry->node.tag, EXPIRY_TAG);
+    free(m->expiry);
+    m->expiry = NULL;
+}
+
 void message_free(struct message *m)
 {
     if (!m)
         return;
     delivery_free(m->delivery);
-    free(m->expiry);
+    if (m->expiry)
+        message_drop_expiry(m);
     free(m->body);
+    tag_end(&m->node.tag, MESSAGE_TAG);
     free(m);
 }
 
@@ -160,6 +194,7 @@ struct delivery *message_delivery(struct message *m)
 void message_set_reason(struct message *m, const char *reason, uint32_t len)
 {
     struct delivery *d = message_delivery(m);
+    assert(reason || len == 0);
     free(d->reason);
     d->reason = len > 0 ? mem_dup(reason, len) : NULL;
     d->reason_len = len;
@@ -172,6 +207,7 @@ void message_set_expiry(struct message *m, int64_t expire_ms)
     *m->expiry = (struct expiry){.message = m};
     m->expiry->node.key = expire_ms;
     m->expiry->node.tie = message_seq(m);
+    m->expiry->node.tag = EXPIRY_TAG;
     m->expiry->node.height = 0;
 }
 

@@ -18,7 +18,9 @@
 #define TRIAGE_CORE_MESSAGE_H
 
 #include "base/limits.h"
+#include "base/mem.h"
 #include "base/order.h"
+#include "base/tag.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -150,9 +152,26 @@ struct delivery *message_delivery(struct message *m); /* made when missing */
 void message_set_reason(struct message *m, const char *reason, uint32_t len);
 /* Gives a message that has none a time to live, up to this wall time. */
 void message_set_expiry(struct message *m, int64_t expire_ms);
+void message_drop_expiry(struct message *m); /* if it has one; in no set any more */
 
 struct message_id message_identity(const struct message *m, uint32_t queue);
 size_t message_memory(const struct message *m); /* bytes of memory it takes */
+
+#define MESSAGE_TAG TAG('m', 's', 'g', ' ')
+#define EXPIRY_TAG  TAG('e', 'x', 'p', 'i')
+
+/* The message that stands in an ordered set, and the one that expires there. */
+static inline struct message *message_of(const struct order_node *n)
+{
+    tag_check(n->tag, MESSAGE_TAG);
+    return container_of(n, struct message, node);
+}
+
+static inline struct message *message_of_expiry(const struct order_node *n)
+{
+    tag_check(n->tag, EXPIRY_TAG);
+    return container_of(n, struct expiry, node)->message;
+}
 
 static inline uint64_t message_seq(const struct message *m)
 {

@@ -5,6 +5,11 @@
 #include <assert.h>
 #include <string.h>
 
+static_assert(LEVEL_COUNT_MAX <= 31, "ranks and slots are bits of 32, and one more is shifted out");
+static_assert(CLAIM_MAX <= UINT16_MAX, "a step's max and found");
+static_assert(PLAN_LANES_MAX <= UINT16_MAX, "first_lane");
+static_assert(LEVEL_COUNT_MAX <= UINT8_MAX, "lane_count, and NOTHING is no rank");
+
 static uint64_t minimum(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -32,12 +37,15 @@ static void set_quotas(struct policy *p, const struct queue_config *config)
             p->quota[rank] = 1;
         unit = gcd(p->quota[rank], unit);
     }
+    assert(unit > 0);
     for (int rank = 0; rank < config->level_count; rank++)
         p->quota[rank] = p->quota[rank] / (uint32_t)unit + PLANTED(SHARE_OFF_BY_ONE);
 }
 
 void policy_init(struct policy *p, const struct queue_config *config)
 {
+    assert(config->level_count > 0);
+    assert(config->level_count <= LEVEL_COUNT_MAX);
     *p = (struct policy){.kind = config->policy};
     for (int rank = 0; rank < config->level_count; rank++) {
         const struct level *level = &config->levels[rank];
@@ -119,15 +127,24 @@ static int richest(const uint32_t *tokens, uint32_t ranks)
 int policy_turn(const struct policy *p, int max_rank, uint32_t ranks)
 {
     assert(ranks != 0);
+    assert(max_rank >= 0);
+    assert(max_rank < LEVEL_COUNT_MAX);
+    assert(ranks >> max_rank <= 1);
     int rank = richest(p->tokens[max_rank], ranks);
-    return rank >= 0 ? rank : richest(p->quota, ranks); /* all are refilled when it pays */
+    rank = rank >= 0 ? rank : richest(p->quota, ranks); /* all are refilled when it pays */
+    assert(rank >= 0); /* every level has a token in a full bucket */
+    return rank;
 }
 
 void policy_spend(struct policy *p, int max_rank, int rank)
 {
+    assert(rank >= 0);
+    assert(rank <= max_rank);
     uint32_t *tokens = p->tokens[max_rank];
     if (tokens[rank] == 0)
         memcpy(tokens, p->quota, sizeof(p->quota));
+    assert(tokens[rank] > 0);
+    assert(tokens[rank] <= p->quota[rank]);
     tokens[rank]--;
 }
 
@@ -190,6 +207,7 @@ static void guess_at(struct planner *w, int rank)
 static void add_lane(struct planner *w, int rank, int64_t until_ms, int64_t bias_ms)
 {
     struct plan *plan = w->plan;
+    assert(plan->lane_count < PLAN_LANES_MAX);
     plan->lanes[plan->lane_count++] =
         (struct plan_lane){until_ms, bias_ms, w->config->levels[rank].slot, (uint8_t)rank};
 }
@@ -217,7 +235,7 @@ static void add_aged_lane(struct planner *w, int from, int rank)
     add_lane(w, from, from > rank ? age_cutoff(w->config, w->now_ms, wait_ms) : INT64_MAX, 0);
 }
 
-static void add_step(struct planner *w, struct plan_step step)
+static inline void add_step(struct planner *w, struct plan_step step)
 {
     struct plan *plan = w->plan;
     assert(plan->step_count < PLAN_STEPS_MAX);
@@ -318,6 +336,7 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
 {
     assert(want > 0);
     assert(want <= CLAIM_MAX);
+    assert(max_rank >= 0);
     assert(max_rank < config->level_count);
     struct planner w = {
         .policy = p, .config = config, .view = view, .now_ms = wall_ms, .plan = plan};
@@ -340,6 +359,18 @@ void policy_plan(struct policy *p, const struct queue_config *config, const stru
         planners[p->kind](&w);
 }
 
+void policy_check(const struct policy *p, const struct queue_config *config)
+{
+    assert(p->kind == config->policy);
+    for (int rank = 0; rank < config->level_count; rank++) {
+        assert(p->quota[rank] > 0);
+        assert(p->climb_to[rank] <= rank);
+        assert((p->climb_ms[rank] > 0) == (p->climb_to[rank] < rank));
+        for (int max_rank = 0; max_rank < config->level_count; max_rank++)
+            assert(p->tokens[max_rank][rank] <= p->quota[rank]);
+    }
+}
+
 bool policy_is_plain(const struct policy *p)
 {
     return p->kind == POLICY_STRICT && !p->ages && !p->promises;
@@ -358,6 +389,7 @@ static uint64_t served_before(uint64_t have, uint64_t left, bool more_urgent)
 uint64_t policy_weighted_ahead(const struct policy *p, const struct queue_config *config,
                                const uint64_t before[LEVEL_COUNT_MAX], int rank)
 {
+    assert(rank < config->level_count);
     const uint32_t *tokens = p->tokens[config->level_count - 1];
     uint64_t k = before[rank], quota = p->quota[rank], ahead = k;
     bool this_cycle = k < tokens[rank];

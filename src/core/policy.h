@@ -90,6 +90,8 @@ void policy_init(struct policy *p, const struct queue_config *config);
 void policy_plan(struct policy *p, const struct queue_config *config, const struct queue_view *view,
                  int max_rank, uint32_t want, int64_t wall_ms, struct plan *plan);
 
+void policy_check(const struct policy *p, const struct queue_config *config); /* for tests */
+
 /* Whether the policy is strict order alone: one level after the other, without ages and promises.
  */
 bool policy_is_plain(const struct policy *p);

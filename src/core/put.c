@@ -2,6 +2,8 @@
 #include "core/dedup.h"
 #include "core/moves.h"
 
+#include <assert.h>
+
 /* Steps of the wall clock up to this are smoothed away, so that they cannot turn first in, first
  * out around; beyond it the clock was set, and is followed. */
 #define CLOCK_STEP_MS 1000
@@ -32,6 +34,11 @@ static bool never_fits(const struct queue *q, const struct draft *d)
 
 static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
 {
+    assert(*q->next_seq >> 48 == 0);
+    assert(rank < q->config->level_count);
+    assert(d->payload_len <= PAYLOAD_MAX);
+    assert(d->metadata_len <= METADATA_MAX);
+    assert(d->dedup_len <= DEDUP_KEY_MAX);
     struct message *m = message_new((*q->next_seq)++);
     int64_t at = queue_order_time(q, now);
     m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
@@ -55,6 +62,8 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
 /* A tail holds only what is as it was born. */
 void queue_take_place(struct queue *q, struct message *m)
 {
+    assert(m->state == MESSAGE_NEW);
+    assert(m->node.height == 0);
     if (m->touched || queue_keeps_in_memory(q, m)) {
         queue_move(q, m, m->ready_ms <= q->clock_ms ? MESSAGE_READY : MESSAGE_SCHEDULED);
         queue_enlist(q, m);

@@ -9,6 +9,10 @@
 void queue_init(struct queue *q, uint32_t id, struct queue_config *config, struct queue_view *view,
                 uint64_t *next_seq, void (*random)(void *out, size_t len))
 {
+    assert(config);
+    assert(view);
+    assert(next_seq);
+    assert(random);
     *q = (struct queue){
         .id = id,
         .config = config,
@@ -52,6 +56,7 @@ bool queue_empty_some(struct queue *q, uint32_t max)
 
 void queue_fini(struct queue *q)
 {
+    assert(!q->memory_total || *q->memory_total >= q->memory);
     if (q->memory_total)
         *q->memory_total -= q->memory;
     assert(q->report_count == 0);
@@ -87,18 +92,29 @@ static struct order *place_of(struct queue *q, const struct message *m, enum mes
     }
 }
 
-static int64_t place_key(const struct message *m, enum message_state state)
+static inline int64_t place_key(const struct message *m, enum message_state state)
 {
     switch (state) {
     case MESSAGE_LEASED:
+        assert(m->delivery);
         return m->delivery->lease_until_ms;
     case MESSAGE_DONE:
+        assert(m->delivery);
         return m->delivery->died_ms;
     default:
         return m->ready_ms;
     }
 }
 
+/* What stands in a lane, and with it in the queue. */
+static inline void tally(uint64_t *lane, uint64_t *all, int by)
+{
+    *lane += (uint64_t)(int64_t)by;
+    *all += (uint64_t)(int64_t)by;
+    assert(*lane <= INT64_MAX); /* it went below 0 */
+}
+
+/* How many are dead and how many bytes wait are in part what a disk said, and so not asserted. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by)
 {
     struct queue_view *v = q->view;
@@ -106,16 +122,13 @@ void queue_count(struct queue *q, const struct message *m, enum message_state st
     uint64_t delta = (uint64_t)(int64_t)by;
     switch (state) {
     case MESSAGE_SCHEDULED:
-        lane->scheduled += delta;
-        v->scheduled += delta;
+        tally(&lane->scheduled, &v->scheduled, by);
         break;
     case MESSAGE_READY:
-        lane->ready += delta;
-        v->ready += delta;
+        tally(&lane->ready, &v->ready, by);
         break;
     case MESSAGE_LEASED:
-        lane->leased += delta;
-        v->leased += delta;
+        tally(&lane->leased, &v->leased, by);
         break;
     case MESSAGE_DEAD:
         lane->dead += delta;
@@ -144,6 +157,7 @@ static void expiry_follow(struct queue *q, struct message *m)
     if (!m->expiry)
         return;
     bool listed = m->expiry->node.height > 0;
+    assert(m->expiry->message == m);
     if (message_pending(m) && !listed)
         order_insert(&q->expiring, &m->expiry->node);
     else if (!message_pending(m) && listed)
@@ -180,8 +194,10 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
 void queue_move(struct queue *q, struct message *m, enum message_state to)
 {
     enum message_state from = m->state;
+    assert(m->slot < LEVEL_COUNT_MAX);
     assert(legal[from][to]);
     struct order *place = place_of(q, m, from);
+    assert(!place == (m->node.height == 0)); /* its state is its place */
     if (place)
         order_remove(place, &m->node);
     queue_count(q, m, from, -1);
@@ -201,16 +217,21 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
 
 void queue_report_grow(struct queue *q)
 {
+    assert(q->reports);
+    assert(q->report_count == q->report_cap);
     q->report_cap = q->report_cap ? q->report_cap * 2 : 16;
     q->report = mem_realloc(q->report, q->report_cap * sizeof(*q->report));
 }
 
-static void account(struct queue *q, const struct message *m, int by)
+static inline void account(struct queue *q, const struct message *m, int by)
 {
     uint64_t delta = (uint64_t)by * message_memory(m);
     q->memory += delta;
-    if (!m->body)
+    assert(q->memory <= INT64_MAX); /* it went below 0 */
+    if (!m->body) {
         q->bodiless += (uint64_t)(int64_t)by;
+        assert(q->bodiless <= INT64_MAX);
+    }
     if (q->memory_total)
         *q->memory_total += delta;
 }
@@ -235,11 +256,14 @@ static struct message *in_memory(struct queue *q, const struct message_id *id)
     struct message *m = seqmap_get(&q->messages, id->seq);
     if (!m)
         m = seqmap_get(&q->dead, id->seq);
+    assert(!m || message_of(&m->node) == m);
+    assert(!m || message_seq(m) == id->seq);
     return m && m->born_ms == id->ready_ms && m->born_slot == id->slot ? m : NULL;
 }
 
 bool queue_shows(const struct queue *q, const struct message *m, struct instant now)
 {
+    assert(m->state != MESSAGE_DONE || m->delivery);
     return m->state != MESSAGE_DONE || config_keeps(q->config, m->delivery->died_ms, now.wall_ms);
 }
 
@@ -256,6 +280,7 @@ struct message *queue_find(struct queue *q, const struct message_id *id, struct 
 void queue_body_take(struct queue *q, struct message *m, char *body)
 {
     assert(!m->body);
+    assert(body);
     account(q, m, -1);
     m->body = body;
     account(q, m, +1);
@@ -264,6 +289,7 @@ void queue_body_take(struct queue *q, struct message *m, char *body)
 void queue_restore(struct queue *q, struct message *m, int64_t clock_ms)
 {
     enum message_state to = m->state;
+    assert(to != MESSAGE_NEW);
     if (to == MESSAGE_SCHEDULED && !m->touched && m->ready_ms <= clock_ms)
         to = MESSAGE_READY;
     m->state = MESSAGE_NEW;
@@ -275,6 +301,7 @@ void queue_detach(struct queue *q, struct message *m)
 {
     queue_delist(q, m);
     queue_move(q, m, MESSAGE_NEW);
+    assert(m->node.height == 0);
 }
 
 void queue_forget(struct queue *q, struct message *m)
@@ -283,40 +310,146 @@ void queue_forget(struct queue *q, struct message *m)
     message_free(m);
 }
 
-static void check_map(const struct seqmap *messages, uint64_t *memory, uint64_t *bodiless)
+/* Checking. Each function walks what it names, and adds up what the others compare with. */
+
+struct sums {
+    uint64_t placed;   /* messages that stand in some set */
+    uint64_t expiring; /* of them, those that wait and have a time to live */
+    uint64_t bytes;    /* of those that wait */
+    uint64_t memory, bodiless;
+    uint64_t leased[LEVEL_COUNT_MAX]; /* by slot, as is the next */
+    uint64_t dead[LEVEL_COUNT_MAX];
+};
+
+/* A message stands where its state and its times say. */
+static void check_set(const struct order *set, enum message_state state, int slot, struct sums *s)
+{
+    order_check(set);
+    for (const struct order_node *n = order_first(set); n; n = order_next(set, n)) {
+        const struct message *m = message_of(n);
+        assert(m->state == state);
+        assert(slot < 0 || m->slot == slot);
+        assert(n->key == place_key(m, state));
+        assert(state != MESSAGE_LEASED || m->touched);
+        s->placed++;
+        s->leased[m->slot] += state == MESSAGE_LEASED;
+        s->expiring += message_pending(m) && m->expiry;
+        s->bytes += message_pending(m) ? message_bytes(m) : 0;
+    }
+}
+
+static void check_lane(const struct queue *q, int slot, struct sums *s)
+{
+    const struct lane *l = &q->lanes[slot];
+    const struct lane_view *v = &q->view->lanes[slot];
+    check_set(&l->ready, MESSAGE_READY, slot, s);
+    check_set(&l->scheduled, MESSAGE_SCHEDULED, slot, s);
+    assert(v->ready == l->ready.count + l->tail.ready);
+    assert(v->scheduled == l->scheduled.count + l->tail.scheduled);
+    const struct order_node *head = order_first(&l->ready);
+    if (head && !lane_has_tail(l)) {
+        assert(v->head_ms == head->key);
+        assert(v->head_seq == head->tie);
+    }
+}
+
+static void check_lanes(const struct queue *q, struct sums *s)
+{
+    uint64_t ready = 0, scheduled = 0, tail = 0;
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        check_lane(q, slot, s);
+        ready += q->view->lanes[slot].ready;
+        scheduled += q->view->lanes[slot].scheduled;
+        tail += q->lanes[slot].tail.ready + q->lanes[slot].tail.scheduled;
+    }
+    assert(q->view->ready == ready);
+    assert(q->view->scheduled == scheduled);
+    assert(q->tail == tail);
+    assert(q->view->bytes >= s->bytes);
+    assert(q->view->bytes == s->bytes || q->tail > 0);
+}
+
+static void check_leased(const struct queue *q, struct sums *s)
+{
+    check_set(&q->leased, MESSAGE_LEASED, -1, s);
+    assert(q->view->leased == q->leased.count);
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
+        assert(q->view->lanes[slot].leased == s->leased[slot]);
+}
+
+static void check_expiring(const struct queue *q, const struct sums *s)
+{
+    order_check(&q->expiring);
+    for (const struct order_node *n = order_first(&q->expiring); n;
+         n = order_next(&q->expiring, n)) {
+        const struct message *m = message_of_expiry(n);
+        assert(&m->expiry->node == n);
+        assert(message_pending(m));
+        assert(n->tie == message_seq(m));
+    }
+    assert(q->expiring.count == s->expiring);
+}
+
+/* Every message that can be found, by its number. */
+static void check_map(const struct queue *q, const struct seqmap *messages, struct sums *s)
 {
     uint64_t seq = 0;
+    seqmap_check(messages);
     for (const struct message *m; (m = seqmap_next(messages, seq, &seq)); seq++) {
-        *memory += message_memory(m);
-        *bodiless += !m->body;
+        assert(message_of(&m->node) == m);
+        assert(message_seq(m) == seq);
+        assert(seq < *q->next_seq);
+        assert((messages == &q->dead) == (m->state == MESSAGE_DEAD));
+        assert((m->node.height > 0) == (m->state != MESSAGE_DEAD));
+        s->memory += message_memory(m);
+        s->bodiless += !m->body;
+        s->dead[m->slot] += m->state == MESSAGE_DEAD;
     }
+}
+
+/* With reports dead letters are in memory only while somebody looks at them. */
+static void check_dead(const struct queue *q, const struct sums *s)
+{
+    uint64_t dead = 0;
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *v = &q->view->lanes[slot];
+        assert(v->dead >= s->dead[slot]);
+        assert(v->dead == s->dead[slot] || q->reports);
+        dead += v->dead;
+    }
+    assert(q->view->dead == dead);
+}
+
+static void check_totals(const struct queue *q)
+{
+    const struct queue_view *v = q->view;
+    const struct queue_totals *t = &v->totals;
+    assert(t->enqueued ==
+           v->ready + v->scheduled + v->leased + v->dead + t->acked + t->expired + t->cancelled);
+    /* Every lease that was given is there, or has ended in one of these ways. */
+    assert(t->claimed == v->leased + t->acked + t->nacked + t->released + t->lease_expired);
+    assert(t->redelivered <= t->claimed);
+    assert(t->aged <= t->claimed);
+    assert(t->late <= t->claimed);
+    assert(t->redriven <= t->dead);
+    assert(v->dead <= t->dead);
 }
 
 void queue_check(const struct queue *q)
 {
-    uint64_t ready = 0, scheduled = 0;
-    for (int i = 0; i < LEVEL_COUNT_MAX; i++) {
-        const struct lane *l = &q->lanes[i];
-        const struct lane_view *v = &q->view->lanes[i];
-        order_check(&l->ready);
-        order_check(&l->scheduled);
-        assert(v->ready == l->ready.count + l->tail.ready);
-        assert(v->scheduled == l->scheduled.count + l->tail.scheduled);
-        ready += v->ready;
-        scheduled += v->scheduled;
-    }
-    assert(q->view->ready == ready);
-    assert(q->view->scheduled == scheduled);
-    assert(q->view->leased == q->leased.count);
-    order_check(&q->leased);
-    order_check(&q->expiring);
-    uint64_t memory = 0, bodiless = 0;
-    check_map(&q->messages, &memory, &bodiless);
-    check_map(&q->dead, &memory, &bodiless);
-    assert(bodiless == q->bodiless);
+    struct sums s = {0};
+    check_lanes(q, &s);
+    check_leased(q, &s);
+    check_set(&q->history, MESSAGE_DONE, -1, &s);
+    check_expiring(q, &s);
+    assert(q->messages.count == s.placed);
+    check_map(q, &q->messages, &s);
+    check_map(q, &q->dead, &s);
+    check_dead(q, &s);
+    assert(s.memory == q->memory);
+    assert(s.bodiless == q->bodiless);
+    assert(!q->memory_total || *q->memory_total >= q->memory);
     assert(q->report_count == 0);
-    assert(memory == q->memory);
-    const struct queue_totals *t = &q->view->totals;
-    assert(t->enqueued == q->view->ready + q->view->scheduled + q->view->leased + q->view->dead +
-                              t->acked + t->expired + t->cancelled);
+    dedup_check(q);
+    check_totals(q);
 }

@@ -8,6 +8,12 @@
 #include <assert.h>
 #include <string.h>
 
+static_assert(SCHEDULE_METADATA_MAX < METADATA_MAX, "what the server adds has room");
+static_assert(SCHEDULE_METADATA_KEYS_MAX + 2 <= METADATA_KEYS_MAX, "schedule and due_at");
+static_assert(SCHEDULE_PAYLOAD_MAX <= PAYLOAD_MAX, "it is a message's");
+static_assert(SCHEDULE_NEVER <= TIME_MS_MAX, "it is a time");
+static_assert(MISSED_COUNT <= UINT8_MAX, "missed");
+
 const char *const missed_names[MISSED_COUNT] = {
 #define X(symbol, name) [MISSED_##symbol] = name,
     MISSED_KINDS(X)
@@ -98,6 +104,7 @@ struct schedule_step schedule_decide(const struct schedule *s, const struct zone
     bool late = now_ms - due_ms > s->grace_ms;
     bool each = !late || (s->missed == MISSED_ALL && s->timing.made_up < SCHEDULE_MADE_UP_MAX);
     assert(due_ms <= now_ms);
+    assert(s->missed < MISSED_COUNT);
     struct schedule_step step = {
         .due_ms = due_ms,
         .next_ms = schedule_next(&s->rule, zone, each ? due_ms : now_ms),
@@ -107,11 +114,13 @@ struct schedule_step schedule_decide(const struct schedule *s, const struct zone
     };
     if (!each && step.puts)
         step.at_ms = last_due(&s->rule, zone, due_ms, now_ms);
+    assert(step.next_ms > due_ms); /* it only moves on */
     return step;
 }
 
 struct schedule_timing schedule_after(const struct schedule_timing *t, struct schedule_step *step)
 {
+    assert(step->due_ms == t->next_ms);
     struct schedule_timing after = *t;
     step->puts = step->puts && step->at_ms > t->last_ms;
     after.next_ms = step->next_ms;

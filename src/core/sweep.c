@@ -1,7 +1,8 @@
-#include "base/mem.h"
 #include "base/plant.h"
 #include "core/dedup.h"
 #include "core/moves.h"
+
+#include <assert.h>
 
 static uint32_t sweep_leases(struct queue *q, uint32_t max, struct instant now)
 {
@@ -11,7 +12,7 @@ static uint32_t sweep_leases(struct queue *q, uint32_t max, struct instant now)
         if (n->key > now.mono_ms)
             break;
         q->view->totals.lease_expired++;
-        queue_fail(q, container_of(n, struct message, node), -1, reason, sizeof(reason) - 1, now);
+        queue_fail(q, message_of(n), -1, reason, sizeof(reason) - 1, now);
     }
     return moved;
 }
@@ -22,7 +23,7 @@ static uint32_t sweep_expiring(struct queue *q, uint32_t max, struct instant now
     for (struct order_node *n; moved < max && (n = order_first(&q->expiring)); moved++) {
         if (n->key > now.wall_ms || PLANTED(TTL_IGNORED))
             break;
-        queue_expire(q, container_of(n, struct expiry, node)->message, now);
+        queue_expire(q, message_of_expiry(n), now);
     }
     return moved;
 }
@@ -34,7 +35,8 @@ static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct i
     for (struct order_node *n; moved < max && (n = order_first(&l->scheduled)); moved++) {
         if (n->key > now.wall_ms)
             break;
-        struct message *m = container_of(n, struct message, node);
+        struct message *m = message_of(n);
+        assert(m->ready_ms == n->key);
         queue_move(q, m, MESSAGE_READY);
         if (m->touched) /* its record would say otherwise, should the clock be set back */
             queue_touch(q, m, MESSAGE_SCHEDULED, slot);
@@ -50,7 +52,7 @@ static uint32_t sweep_history(struct queue *q, uint32_t max, struct instant now)
 {
     uint32_t moved = 0;
     for (struct order_node *n; moved < max && (n = order_first(&q->history)); moved++) {
-        struct message *m = container_of(n, struct message, node);
+        struct message *m = message_of(n);
         if (queue_shows(q, m, now))
             break;
         queue_forget(q, m);
@@ -66,6 +68,7 @@ uint32_t queue_sweep(struct queue *q, uint32_t max, struct instant now)
         moved += sweep_lane(q, slot, max - moved, now);
     moved += sweep_history(q, max - moved, now);
     moved += dedup_sweep(q, max - moved, now);
+    assert(moved <= max);
     return moved;
 }
 

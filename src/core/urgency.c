@@ -6,6 +6,7 @@
 static int32_t degree_of(const struct queue_config *config, int rank)
 {
     int steps = config->level_count - 1;
+    assert(rank >= 0);
     assert(rank <= steps);
     return steps == 0 ? URGENCY_LEAST / 2 : rank * (URGENCY_LEAST / steps);
 }
@@ -29,6 +30,7 @@ bool urgency_of(const struct queue_config *config, const struct queue_view *view
                 int64_t now_ms, struct urgency *out)
 {
     bool any = false;
+    assert(max_rank < config->level_count);
     if (config->paused || policy_room(config, view) == 0)
         return false;
     for (int rank = 0; rank <= max_rank; rank++) {
@@ -56,6 +58,7 @@ void urgency_cut(struct plan *plan, const struct queue_config *config, const str
                 lane->until_ms = least->ready_ms;
         }
     }
+    assert(kept <= plan->step_count);
     plan->step_count = kept;
     plan->until_ms = least->ready_ms;
     if (kept > 0)

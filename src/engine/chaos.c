@@ -40,6 +40,7 @@ static uint64_t random_next(struct chaos *c)
 
 static uint32_t random_below(struct chaos *c, uint32_t bound)
 {
+    assert(bound > 0);
     return (uint32_t)(random_next(c) % bound);
 }
 
@@ -64,6 +65,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     }
     refuse(op);
     op->engine = (void *)(uintptr_t)c->passed;
+    assert(!*c->refused_last);
     *c->refused_last = op;
     c->refused_last = &op->next;
     c->refused_all++;
@@ -80,6 +82,8 @@ static void report_refused(struct chaos *c)
         c->refused = op->next;
         if (!c->refused)
             c->refused_last = &c->refused;
+        assert(op->status == STATUS_ENGINE_UNAVAILABLE);
+        assert(c->refused_waiting > 0);
         c->refused_waiting--;
         c->reported++;
         engine_finish(&c->w.base, op);
@@ -91,6 +95,7 @@ static void finished(struct engine *e, struct engine_op *op)
     struct chaos *c = chaos_of(e);
     report_refused(c);
     c->come_back++;
+    assert(c->come_back <= c->passed);
     c->reported++;
     engine_finish(e, op);
 }
@@ -107,6 +112,7 @@ static uint32_t poll(struct engine *e)
     c->refused_due = c->refused_waiting;
     wrapper_poll(e);
     report_refused(c);
+    assert(c->reported == c->come_back + c->refused_all - c->refused_waiting);
     c->hold = random_below(c, c->options.hold_polls_max + 1);
     return (uint32_t)(c->reported - before);
 }
@@ -129,6 +135,7 @@ static const struct engine_ops chaos_ops = {
 
 void chaos_refuse(struct engine *e, uint32_t permille)
 {
+    assert(permille <= 1000);
     chaos_of(e)->options.refuse_permille = permille;
 }
 

@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include "base/tag.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -35,15 +36,23 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_SWEEP] = "sweep",
 };
 
+static_assert(sizeof(engine_verb_names) / sizeof(engine_verb_names[0]) == ENGINE_VERB_COUNT,
+              "each verb has its name");
+
 void engine_close(struct engine *shards[], uint32_t shard_count)
 {
-    for (uint32_t i = 0; i < shard_count; i++)
+    assert(shard_count > 0);
+    for (uint32_t i = 0; i < shard_count; i++) {
         assert(shards[i]->in_flight == 0);
+        assert(!shards[i]->outer); /* whoever stands around it closes it */
+        assert(shards[i]->ops == shards[0]->ops);
+    }
     shards[0]->ops->close(shards, shard_count);
 }
 
 uint32_t engine_shard_of(const char *queue, size_t len, uint32_t shard_count)
 {
+    assert(shard_count > 0);
     return shard_count == 1 ? 0 : (uint32_t)(XXH3_64bits(queue, len) % shard_count);
 }
 
@@ -68,10 +77,45 @@ bool durability_parse(const char *text, enum durability *d, int64_t *interval_ms
     return true;
 }
 
+/* What op.h says the caller guarantees, as far as it costs no walk. */
+static inline void assert_asked(const struct engine_op *op)
+{
+    if (op->verb == ENGINE_CLAIM) {
+        assert(op->claim.plan->want <= CLAIM_MAX);
+        assert(op->claim.plan->step_count <= PLAN_STEPS_MAX);
+        assert(op->claim.plan->max_rank < LEVEL_COUNT_MAX);
+    }
+}
+
+/* What op.h says of every answer. */
+static inline void assert_answered(const struct engine_op *op)
+{
+    if (op->verb == ENGINE_CLAIM) {
+        assert(op->claim.found <= op->claim.plan->want);
+        assert(op->status == STATUS_OK || op->claim.found == 0);
+    }
+}
+
+#define OP_UNDER_WAY TAG('o', 'p', 'u', 'w')
+#define OP_DONE      TAG('o', 'p', 'd', 'n')
+
+/* An op is submitted once and finished once. A wrapper passes it on meanwhile, to the engine inside
+ * and back from there. */
+static inline void op_begin(const struct engine *e, struct engine_op *op)
+{
+    if (e->outer)
+        tag_check(op->tag, OP_UNDER_WAY);
+    else
+        assert(op->tag != OP_UNDER_WAY);
+    op->tag = OP_UNDER_WAY;
+}
+
 void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     assert(op->verb < ENGINE_VERB_COUNT);
     assert(op->done);
+    assert_asked(op);
+    op_begin(e, op);
     assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET ||
            op->verb == ENGINE_QUEUE_OPEN);
     e->counters.ops[op->verb]++;
@@ -88,12 +132,17 @@ void engine_flush(struct engine *e)
 
 uint32_t engine_poll(struct engine *e)
 {
-    return e->ops->poll(e);
+    uint64_t under_way = e->in_flight;
+    uint32_t count = e->ops->poll(e);
+    assert(count > 0 || e->in_flight >= under_way); /* what was finished was told */
+    return count;
 }
 
 int64_t engine_next_due_ms(struct engine *e, struct instant now)
 {
-    return e->ops->next_due_ms(e, now);
+    int64_t due_ms = e->ops->next_due_ms(e, now);
+    assert(due_ms >= 0);
+    return due_ms;
 }
 
 struct engine_queue *engine_queue_find(struct engine *e, const char *name, size_t len)
@@ -131,15 +180,20 @@ void engine_backup_progress(struct engine *e, struct engine_backup_progress *p)
 void engine_finish(struct engine *e, struct engine_op *op)
 {
     assert(e->in_flight > 0);
+    tag_check(op->tag, OP_UNDER_WAY);
     e->in_flight--;
-    if (e->outer)
+    if (e->outer) {
         e->outer->ops->finished(e->outer, op);
-    else
-        op->done(op);
+        return;
+    }
+    assert_answered(op);
+    op->tag = OP_DONE;
+    op->done(op);
 }
 
 void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX])
 {
+    static_assert(CURSOR_TEXT_MAX > 2 * 8 + 2 * 16 + 3, "four numbers in hexadecimal");
     snprintf(out, CURSOR_TEXT_MAX, "%" PRIx32 "-%" PRIx32 "-%" PRIx64 "-%" PRIx64, c->phase,
              c->slot, (uint64_t)c->ready_ms, c->seq);
 }

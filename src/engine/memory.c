@@ -32,6 +32,7 @@ static void queue_set(struct memory *m, struct engine_op *op, struct instant now
     bool ok = levels_adopt_slots(NULL, NULL, &config, NULL);
     assert(ok);
     uint32_t id = atomic_fetch_add(m->next_queue_id, 1);
+    assert(id > 0); /* it has come round */
     op->queue = &resident_queue_new(&m->r, op->set.name, id, &config)->face;
 }
 
@@ -51,6 +52,7 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
         queue_delete(op);
     else
         resident_apply(&m->r, op, now);
+    assert(!*m->done_last);
     *m->done_last = op;
     m->done_last = &op->next;
 }
@@ -71,6 +73,7 @@ static uint32_t poll(struct engine *e)
         struct engine_op *next = op->next;
         struct resident_queue *gone =
             op->verb == ENGINE_QUEUE_DELETE ? resident_queue_of(op->queue) : NULL;
+        assert(!gone || gone->deleted);
         engine_finish(e, op);
         if (gone)
             resident_queue_free(gone);
@@ -92,6 +95,7 @@ static void close_all(struct engine *shards[], uint32_t shard_count)
     free(memory_of(shards[0])->next_queue_id);
     for (uint32_t i = 0; i < shard_count; i++) {
         struct memory *m = memory_of(shards[i]);
+        assert(!m->done_first);
         resident_fini(&m->r);
         free(m);
     }

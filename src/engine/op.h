@@ -341,8 +341,10 @@ void cursor_format(const struct list_cursor *c, char out[CURSOR_TEXT_MAX]);
 bool cursor_parse(const char *text, size_t len, struct list_cursor *c); /* checks the form alone */
 
 struct engine_op {
-    /* Set by the caller. */
+    /* Set by the caller, but for the tag: whether the op is under way, which engine_submit() and
+     * engine_finish() keep and check. */
     enum engine_verb verb;
+    uint32_t tag;
     struct engine_queue *queue; /* NULL for SWEEP, QUEUE_OPEN and a creating QUEUE_SET */
     engine_done *done;
     engine_visit *visit; /* CLAIM, GET, LIST, DEAD_LIST; NULL: nobody looks */

@@ -38,6 +38,7 @@ void engine_kind_add(const struct engine_kind *kind)
     while (kinds[count])
         count++;
     assert(count < KINDS_MAX);
+    assert(kind->open);
     kinds[count] = kind;
 }
 
@@ -63,8 +64,16 @@ static void check_shard(const struct engine *e, const struct engine_kind *kind)
 {
     const struct engine_ops *ops = e->ops;
     assert(e->kind == kind);
-    assert(ops->submit && ops->flush && ops->poll && ops->next_due_ms);
-    assert(ops->queue_find && ops->queue_each && ops->health && ops->close);
+    assert(ops->submit);
+    assert(ops->flush);
+    assert(ops->poll);
+    assert(ops->next_due_ms);
+    assert(ops->queue_find);
+    assert(ops->queue_each);
+    assert(ops->health);
+    assert(ops->close);
+    assert(e->in_flight == 0);
+    assert(!e->outer);
     assert(!ops->backup == !ops->backup_progress);
     assert(ops->backup || kind->no_backup);
 }

@@ -12,6 +12,21 @@ struct due {
     struct order_node node; /* tie: the queue's id */
 };
 
+#define DUE_TAG TAG('d', 'u', 'e', ' ')
+
+static struct due *due_of(const struct order_node *n)
+{
+    tag_check(n->tag, DUE_TAG);
+    return container_of(n, struct due, node);
+}
+
+static void due_free(struct due *d)
+{
+    assert(d->node.height == 0);
+    tag_end(&d->node.tag, DUE_TAG);
+    free(d);
+}
+
 void resident_init(struct resident *r, const struct engine_ops *ops, const struct engine_kind *kind)
 {
     *r = (struct resident){.base = {.ops = ops, .kind = kind}};
@@ -23,6 +38,7 @@ void resident_init(struct resident *r, const struct engine_ops *ops, const struc
 static void grave_free(struct resident_queue *rq)
 {
     queue_fini(&rq->core);
+    tag_end(&rq->tag, RESIDENT_TAG);
     free(rq);
 }
 
@@ -48,6 +64,7 @@ static struct due *due_new(struct resident_queue *rq)
     struct due *d = mem_zalloc(sizeof(*d) + order_node_extra(rq->face.id));
     d->queue = rq;
     d->node.tie = rq->face.id;
+    d->node.tag = DUE_TAG;
     return d;
 }
 
@@ -55,8 +72,10 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
                                           const struct queue_config *config)
 {
     struct resident_queue *rq = mem_zalloc(sizeof(*rq));
+    rq->tag = RESIDENT_TAG;
     size_t len = strlen(name);
-    assert(len > 0 && len <= QUEUE_NAME_MAX);
+    assert(len > 0);
+    assert(len <= QUEUE_NAME_MAX);
     memcpy(rq->face.name, name, len + 1);
     rq->face.id = id;
     rq->face.config = *config;
@@ -90,6 +109,7 @@ static void undirty(struct resident *r, struct resident_queue *rq)
             return;
         }
     }
+    assert(!"a dirty queue is in the list");
 }
 
 void resident_queue_retire(struct resident_queue *rq)
@@ -98,7 +118,9 @@ void resident_queue_retire(struct resident_queue *rq)
     due_set(&r->wall, rq->due_wall, INT64_MAX);
     due_set(&r->mono, rq->due_mono, INT64_MAX);
     resident_schedules_retire(rq);
-    map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
+    void *removed = map_remove(&r->queues, rq->face.name, strlen(rq->face.name));
+    assert(removed == rq);
+    (void)removed;
     rq->deleted = true;
 }
 
@@ -109,9 +131,10 @@ void resident_queue_free(struct resident_queue *rq)
         undirty(r, rq);
     if (!rq->deleted)
         resident_queue_retire(rq);
-    free(rq->due_wall);
-    free(rq->due_mono);
+    due_free(rq->due_wall);
+    due_free(rq->due_mono);
     resident_schedules_free(rq);
+    assert(*rq->core.memory_total >= rq->core.memory);
     *rq->core.memory_total -= rq->core.memory;
     rq->core.memory = 0;
     rq->next_dirty = r->graves;
@@ -122,6 +145,7 @@ void resident_queue_free(struct resident_queue *rq)
 static void dig(struct resident *r, uint32_t max)
 {
     struct resident_queue *rq = r->graves;
+    assert(!rq || rq->deleted);
     if (!rq || !queue_empty_some(&rq->core, max))
         return;
     r->graves = rq->next_dirty;
@@ -158,6 +182,7 @@ void resident_retime(struct resident *r, void (*each)(struct resident_queue *rq,
 {
     struct resident_queue *rq;
     while ((rq = r->dirty)) {
+        assert(rq->dirty);
         r->dirty = rq->next_dirty;
         rq->dirty = false;
         retime(rq);
@@ -168,7 +193,7 @@ void resident_retime(struct resident *r, void (*each)(struct resident_queue *rq,
 
 int64_t resident_next_due_ms(struct engine *e, struct instant now)
 {
-    struct resident *r = (struct resident *)e;
+    const struct resident *r = (const struct resident *)e;
     const struct order_node *wall = order_first(&r->wall), *mono = order_first(&r->mono);
     const struct order_node *recurring = order_first(&r->recurring);
     int64_t due = r->graves ? 0 : INT64_MAX;
@@ -227,6 +252,7 @@ enum status resident_configure(struct resident_queue *rq, struct engine_op *op, 
         return STATUS_OK;
     resident_schedules_follow(rq, &config);
     config_adopt_history(&rq->face.config, &config, now.wall_ms);
+    assert(config_valid(&config));
     rq->face.config = config;
     rq->face.version++;
     resident_touch(rq);
@@ -242,6 +268,7 @@ static void show(struct resident_queue *rq, struct engine_op *op, struct message
 {
     if (!m->body)
         rq->engine->store->bring_body(rq, m);
+    assert(m->body || message_body_len(m) == 0);
     if (op->visit)
         op->visit(op, &rq->face, m, now);
 }
@@ -331,6 +358,7 @@ static bool bring_head(struct claiming *c, uint8_t slot)
 
 static struct message *head_of(struct claiming *c, uint8_t slot)
 {
+    assert(slot < LEVEL_COUNT_MAX);
     struct message **head = &c->heads[slot];
     if (c->known & 1U << slot)
         return *head;
@@ -345,6 +373,7 @@ static struct message *step_head(struct claiming *c, const struct plan_step *ste
 {
     const struct plan *plan = c->op->claim.plan;
     struct message *best = NULL;
+    assert(step->first_lane + step->lane_count <= PLAN_LANES_MAX);
     int64_t best_key = 0;
     for (uint32_t i = 0; i < step->lane_count; i++) {
         const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
@@ -367,6 +396,7 @@ static bool take_one(struct claiming *c, struct plan_step *step)
     struct message *m = step->found < step->max ? step_head(c, step) : NULL;
     if (!m)
         return false;
+    assert(op->claim.plan->room[m->slot] > 0);
     op->claim.plan->room[m->slot]--;
     c->known &= ~(1U << m->slot);
     queue_lease(&c->rq->core, m, c->lease_ms, c->now);
@@ -382,7 +412,10 @@ static void take_in_turn(struct claiming *c, uint32_t first)
     struct plan *plan = c->op->claim.plan;
     uint8_t at[LEVEL_COUNT_MAX]; /* by rank: its step */
     uint32_t ranks = 0;          /* that have something, as far as is known */
+    assert(plan->policy);
     for (uint32_t i = first; i < plan->step_count; i++) {
+        assert(plan->steps[i].in_turn); /* these come last */
+        assert(plan->steps[i].rank <= plan->max_rank);
         at[plan->steps[i].rank] = (uint8_t)i;
         ranks |= 1U << plan->steps[i].rank;
     }
@@ -404,6 +437,7 @@ static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct 
     c.now = now;
     c.lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
     c.known = 0;
+    assert(c.lease_ms >= 0);
     op->claim.found = 0;
     for (uint32_t i = 0; i < plan->step_count; i++)
         plan->steps[i].found = 0;
@@ -487,7 +521,7 @@ static void purge_set(struct resident_queue *rq, struct order *set, struct engin
 {
     struct order_node *n = order_first(set);
     while (n && op->bulk.count < op->bulk.max) {
-        struct message *m = container_of(n, struct message, node);
+        struct message *m = message_of(n);
         n = order_next(set, n);
         if (message_seq(m) < op->bulk.before_seq) {
             queue_cancel_pending(&rq->core, m, now);
@@ -503,6 +537,7 @@ static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct 
         purge_set(rq, &rq->core.lanes[slot].ready, op, now);
         purge_set(rq, &rq->core.lanes[slot].scheduled, op, now);
     }
+    assert(op->bulk.count <= op->bulk.max);
     op->bulk.more = op->bulk.count == op->bulk.max;
 }
 
@@ -628,7 +663,7 @@ static struct resident_queue *first_due(struct resident *r, struct instant now)
         if (!n || n->key > now.wall_ms)
             return NULL;
     }
-    return container_of(n, struct due, node)->queue;
+    return due_of(n)->queue;
 }
 
 static uint32_t sweep_queue(struct resident_queue *rq, uint32_t max, struct instant now)
@@ -637,6 +672,8 @@ static uint32_t sweep_queue(struct resident_queue *rq, uint32_t max, struct inst
     if (store)
         store->before_sweep(rq, max, now);
     uint32_t moved = queue_sweep(&rq->core, max, now);
+    assert(!rq->deleted);
+    assert(moved <= max);
     resident_report(rq);
     if (store)
         store->after_sweep(rq, now);
@@ -672,7 +709,57 @@ void resident_apply(struct resident *r, struct engine_op *op, struct instant now
         return;
     }
     struct resident_queue *rq = resident_queue_of(op->queue);
+    assert(!rq->deleted);
     verbs[op->verb](rq, op, now);
     resident_report(rq);
     resident_touch(rq);
+}
+
+/* A timer is listed while something is due; while its queue is not dirty, by when it is. */
+static void check_due(const struct due *d, const struct resident_queue *rq)
+{
+    assert(due_of(&d->node) == d);
+    assert(d->queue == rq);
+    assert(d->node.tie == rq->face.id);
+    assert(d->node.height == 0 || d->node.key != INT64_MAX);
+}
+
+static void check_schedules(const struct resident_queue *rq, uint64_t *listed)
+{
+    assert(rq->face.schedules <= SCHEDULES_MAX);
+    for (uint32_t i = 0; i < rq->face.schedules; i++) {
+        const struct recurring *s = rq->schedules[i];
+        assert(s->queue == rq);
+        assert(i == 0 || strcmp(rq->schedules[i - 1]->schedule.name, s->schedule.name) < 0);
+        *listed += s->node.height > 0;
+    }
+}
+
+void resident_check(const struct resident *r)
+{
+    uint64_t timers = 0, recurring = 0, memory = 0;
+    size_t at = 0;
+    map_check(&r->queues);
+    order_check(&r->wall);
+    order_check(&r->mono);
+    order_check(&r->recurring);
+    for (struct engine_queue *q; (q = map_each(&r->queues, &at));) {
+        const struct resident_queue *rq = resident_queue_of(q);
+        assert(rq->engine == r);
+        assert(!rq->deleted);
+        assert(!rq->firing);
+        check_due(rq->due_wall, rq);
+        check_due(rq->due_mono, rq);
+        check_schedules(rq, &recurring);
+        queue_check(&rq->core);
+        timers += (rq->due_wall->node.height > 0) + (rq->due_mono->node.height > 0);
+        memory += rq->core.memory;
+    }
+    assert(r->wall.count + r->mono.count == timers);
+    assert(r->recurring.count == recurring);
+    assert(r->store || r->base.counters.own[RESIDENT_BYTES] == memory);
+    for (const struct resident_queue *rq = r->dirty; rq; rq = rq->next_dirty)
+        assert(rq->dirty);
+    for (const struct resident_queue *rq = r->graves; rq; rq = rq->next_dirty)
+        assert(rq->deleted);
 }

@@ -4,8 +4,11 @@
 #ifndef TRIAGE_ENGINE_RESIDENT_H
 #define TRIAGE_ENGINE_RESIDENT_H
 
+#include "base/tag.h"
 #include "core/queue.h"
 #include "engine/engine.h"
+
+#include <assert.h>
 
 /* What messages take in memory: the first counter that such an engine declares. */
 enum { RESIDENT_BYTES = 0 };
@@ -19,6 +22,7 @@ struct recurring;
 
 struct resident_queue {
     struct engine_queue face; /* first: what the layers above hold */
+    uint32_t tag;             /* RESIDENT_TAG */
     struct queue core;
     struct resident *engine;
     struct due *due_wall; /* owned; in the engine's timers while something is due */
@@ -70,6 +74,8 @@ struct resident {
     struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
 };
 
+void resident_check(const struct resident *r); /* asserts every invariant, of its queues too */
+
 void resident_init(struct resident *r, const struct engine_ops *ops,
                    const struct engine_kind *kind);
 void resident_fini(struct resident *r);
@@ -82,9 +88,13 @@ void resident_queue_retire(
  * or by resident_fini(). */
 void resident_queue_free(struct resident_queue *rq);
 
+#define RESIDENT_TAG TAG('r', 'e', 's', 'q')
+
 static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
 {
-    return (struct resident_queue *)q;
+    struct resident_queue *rq = (struct resident_queue *)q;
+    tag_check(rq->tag, RESIDENT_TAG);
+    return rq;
 }
 
 /* Runs op on its queue; everything but creating and deleting queues. */
@@ -97,6 +107,7 @@ static inline void resident_report(struct resident_queue *rq)
 {
     if (rq->core.report_count > 0)
         rq->engine->store->report(rq);
+    assert(rq->core.report_count == 0);
 }
 
 void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now);

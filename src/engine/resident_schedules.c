@@ -2,10 +2,19 @@
 #include "base/mem.h"
 #include "engine/resident.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SHOW_MAX 20 /* due schedules in one sweep */
+
+#define RECURRING_TAG TAG('r', 'e', 'c', 'u')
+
+static struct recurring *recurring_of(const struct order_node *n)
+{
+    tag_check(n->tag, RECURRING_TAG);
+    return container_of(n, struct recurring, node);
+}
 
 /* Where a name is in the queue's list, or belongs. */
 static uint32_t place_of(const struct resident_queue *rq, const char *name)
@@ -45,6 +54,7 @@ static struct recurring *add(struct resident_queue *rq, const char *name)
     uint32_t at = place_of(rq, name), count = rq->face.schedules++;
     s->queue = rq;
     s->node.tie = tie;
+    s->node.tag = RECURRING_TAG;
     rq->schedules = mem_realloc(rq->schedules, (count + 1) * sizeof(struct recurring *));
     memmove(rq->schedules + at + 1, rq->schedules + at, (count - at) * sizeof(struct recurring *));
     rq->schedules[at] = s;
@@ -53,7 +63,9 @@ static struct recurring *add(struct resident_queue *rq, const char *name)
 
 static void recurring_free(struct recurring *s)
 {
+    assert(s->node.height == 0);
     schedule_fini(&s->schedule);
+    tag_end(&s->node.tag, RECURRING_TAG);
     free(s);
 }
 
@@ -104,6 +116,7 @@ void resident_schedule_delete(struct resident_queue *rq, struct engine_op *op, s
         op->status = STATUS_SCHEDULE_NOT_FOUND;
         return;
     }
+    assert(rq->face.schedules > 0);
     uint32_t at = place_of(rq, op->schedule.name), left = --rq->face.schedules - at;
     memmove(rq->schedules + at, rq->schedules + at + 1, left * sizeof(struct recurring *));
     show_at(s, SCHEDULE_NEVER);
@@ -143,6 +156,7 @@ void resident_fire(struct resident_queue *rq, struct engine_op *op, struct insta
         return;
     struct schedule_timing before = s->schedule.timing;
     s->schedule.timing = schedule_after(&before, &step);
+    assert(!rq->firing);
     rq->firing = s;
     if (step.puts) {
         resident_put(rq, op->fire.item, now);
@@ -202,7 +216,7 @@ void resident_schedules_sweep(struct resident *r, struct engine_op *op, struct i
     struct order_node *n;
     uint32_t shown = 0;
     for (; shown < SHOW_MAX && (n = order_first(&r->recurring)) && n->key <= now.wall_ms; shown++) {
-        struct recurring *s = container_of(n, struct recurring, node);
+        struct recurring *s = recurring_of(n);
         show_at(s, now.wall_ms + SCHEDULE_AGAIN_MS);
         if (op->sweep.due && s->schedule.timing.next_ms <= now.wall_ms)
             op->sweep.due(op, &s->queue->face, &s->schedule, now);

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/tag.h"
 #include "engine/wrap.h"
 
 #include <assert.h>
@@ -11,10 +12,13 @@
 /* An op under way. The op itself has no room for this: all of it is the caller's or the inner
  * engine's. */
 struct passage {
+    uint32_t tag;         /* PASSAGE_TAG */
     struct engine_op *op; /* the key in trace.passages */
     uint64_t number;
     uint64_t started_us;
 };
+
+#define PASSAGE_TAG TAG('p', 'a', 's', 's')
 
 struct trace {
     struct wrapper w; /* first */
@@ -138,10 +142,12 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     struct trace *t = trace_of(e);
     struct passage *p = mem_zalloc(sizeof(*p));
     struct buf question = {0};
+    p->tag = PASSAGE_TAG;
     p->op = op;
     p->number = ++t->count;
     p->started_us = clock_mono_us();
     map_put(&t->passages, (const char *)&p->op, sizeof(p->op), p);
+    assert(t->passages.count <= e->in_flight);
     put_question(&question, op);
     log_info("engine op", "shard=%" PRIu32 " op=%" PRIu64 " verb=%s queue=%s%s", t->shard,
              p->number, engine_verb_names[op->verb], queue_name(op), buf_cstr(&question));
@@ -155,6 +161,10 @@ static void finished(struct engine *e, struct engine_op *op)
     struct passage *p = map_remove(&t->passages, (const char *)&op, sizeof(op));
     struct buf answer = {0};
     assert(p);
+    tag_check(p->tag, PASSAGE_TAG);
+    assert(p->op == op);
+    assert(p->number > 0);
+    assert(p->number <= t->count);
     if (op->status == STATUS_OK)
         put_answer(&answer, op);
     log_info("engine answer",
@@ -162,14 +172,17 @@ static void finished(struct engine *e, struct engine_op *op)
              t->shard, p->number, engine_verb_names[op->verb], queue_name(op),
              status_name(op->status), clock_mono_us() - p->started_us, buf_cstr(&answer));
     buf_fini(&answer);
+    tag_end(&p->tag, PASSAGE_TAG);
     free(p);
     engine_finish(e, op);
 }
 
 static void close_all(struct engine *shards[], uint32_t shard_count)
 {
-    for (uint32_t i = 0; i < shard_count; i++)
+    for (uint32_t i = 0; i < shard_count; i++) {
+        assert(trace_of(shards[i])->passages.count == 0);
         map_fini(&trace_of(shards[i])->passages);
+    }
     wrapper_close(shards, shard_count);
 }
 

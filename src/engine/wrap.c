@@ -7,6 +7,8 @@
 
 void wrapper_init(struct wrapper *w, const struct engine_ops *ops, struct engine *inner)
 {
+    assert(ops->finished);
+    assert(ops->submit);
     assert(!inner->outer);
     assert(inner->in_flight == 0);
     w->base = (struct engine){.ops = ops, .kind = inner->kind};
@@ -22,6 +24,7 @@ void wrapper_sync(struct wrapper *w)
     memcpy(counters.ops, w->base.counters.ops, sizeof(counters.ops));
     w->base.counters = counters;
     w->base.reading = w->inner->reading;
+    assert(!w->base.failed || w->inner->failed); /* for good */
     w->base.failed = w->inner->failed;
 }
 
@@ -91,6 +94,7 @@ void wrapper_backup_progress(struct engine *e, struct engine_backup_progress *p)
 
 void wrapper_close(struct engine *shards[], uint32_t shard_count)
 {
+    assert(shard_count > 0);
     struct engine **inner = mem_alloc(shard_count * sizeof(struct engine *));
     for (uint32_t i = 0; i < shard_count; i++) {
         inner[i] = wrapper_of(shards[i])->inner;

@@ -15,6 +15,8 @@
 
 #include "engine/engine.h"
 
+#include <assert.h>
+
 struct wrapper {
     struct engine base;   /* first */
     struct engine *inner; /* owned */
@@ -22,7 +24,9 @@ struct wrapper {
 
 static inline struct wrapper *wrapper_of(struct engine *e)
 {
-    return (struct wrapper *)e;
+    struct wrapper *w = (struct wrapper *)e;
+    assert(w->inner->outer == e);
+    return w;
 }
 
 void wrapper_init(struct wrapper *w, const struct engine_ops *ops, struct engine *inner);

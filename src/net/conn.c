@@ -1,5 +1,6 @@
 #include "net/conn.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* The life of a connection: what it waits for, its reads and writes, its turn and its end. What
@@ -87,6 +88,8 @@ static void requests_cut_off(struct conn *c)
     struct http_request *req;
     while ((req = STAILQ_FIRST(&c->requests))) {
         STAILQ_REMOVE_HEAD(&c->requests, next);
+        assert(c->request_count > 0);
+        assert(req->conn == c);
         c->request_count--;
         if (req->answered) {
             request_free(req);
@@ -101,14 +104,19 @@ static void requests_cut_off(struct conn *c)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct conn *c = handle->data;
+    struct conn *c = conn_of(handle->data);
     struct http_server *s = c->server;
+    assert(c->closing);
+    assert(c->request_count == 0);
+    assert(s->conn_count > 0);
+    assert(s->over_count >= c->over);
     TAILQ_REMOVE(&s->conns, c, all);
     s->conn_count--;
     s->over_count -= c->over;
     net_count(s, connections_open, -1);
     buf_fini(&c->sending);
     account_close(c->account);
+    tag_end(&c->tag, CONN_TAG);
     free(c);
     server_handle_closed(s);
 }
@@ -158,7 +166,7 @@ void conn_refuse(struct conn *c, enum status status, const char *detail)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *b)
 {
     (void)suggested;
-    struct conn *c = handle->data;
+    struct conn *c = conn_of(handle->data);
     *b = uv_buf_init(c->server->input, CONN_READ_SIZE);
 }
 
@@ -176,7 +184,7 @@ static void reading_stop(struct conn *c)
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *b)
 {
-    struct conn *c = stream->data;
+    struct conn *c = conn_of(stream->data);
     if (nread == 0)
         return;
     if (nread < 0 && nread != UV_EOF) {
@@ -219,9 +227,10 @@ static void reading_update(struct conn *c)
 
 static void on_written(uv_write_t *write, int status)
 {
-    struct conn *c = write->data;
+    struct conn *c = conn_of(write->data);
     if (c->closing)
         return;
+    assert(c->sending.len > 0);
     TAILQ_REMOVE(&c->server->writers, c, writer_link);
     net_count(c->server, bytes_out, c->sending.len);
     c->sending.len = 0;
@@ -235,6 +244,8 @@ static void on_written(uv_write_t *write, int status)
 /* What the kernel does not take at once waits in `sending`. */
 static void output_queue(struct conn *c, size_t written)
 {
+    assert(c->sending.len == 0);
+    assert(written < c->out.len);
     c->sending = c->out;
     c->out = (struct buf){0};
     uv_buf_t rest = uv_buf_init(c->sending.data + written, (unsigned)(c->sending.len - written));

@@ -14,6 +14,7 @@
 #ifndef TRIAGE_NET_CONN_H
 #define TRIAGE_NET_CONN_H
 
+#include "base/tag.h"
 #include "net/budget.h"
 #include "net/parse.h"
 #include "net/server.h"
@@ -57,6 +58,7 @@ union stream {
 };
 
 struct listener {
+    uint32_t tag; /* LISTENER_TAG */
     union stream io;
     struct http_server *server;
     struct tls *tls; /* borrowed; NULL: plain */
@@ -68,6 +70,7 @@ struct listener {
 TAILQ_HEAD(listener_list, listener);
 
 struct conn {
+    uint32_t tag; /* CONN_TAG */
     union stream io;
     struct http_server *server;
     struct tls_stream *tls; /* NULL: plain HTTP; what follows is the text inside TLS */
@@ -140,6 +143,7 @@ struct conn {
 };
 
 struct http_server {
+    uint32_t tag; /* SERVER_TAG */
     uv_loop_t *loop;
     struct http_hooks hooks;
     struct http_limits limits;
@@ -193,6 +197,34 @@ struct http_server {
     char input[CONN_READ_SIZE];
     char text[CONN_READ_SIZE]; /* the text of TLS records */
 };
+
+/* Whose handle, or whose request of libuv, it is. */
+
+#define CONN_TAG     TAG('c', 'o', 'n', 'n')
+#define LISTENER_TAG TAG('l', 'i', 's', 't')
+#define SERVER_TAG   TAG('h', 't', 't', 'p')
+#define ASKED_TAG    TAG('r', 'e', 'q', 'u') /* of a request that is not answered yet */
+
+static inline struct conn *conn_of(void *data)
+{
+    struct conn *c = (struct conn *)data;
+    tag_check(c->tag, CONN_TAG);
+    return c;
+}
+
+static inline struct listener *listener_of(void *data)
+{
+    struct listener *l = (struct listener *)data;
+    tag_check(l->tag, LISTENER_TAG);
+    return l;
+}
+
+static inline struct http_server *server_of(void *data)
+{
+    struct http_server *s = (struct http_server *)data;
+    tag_check(s->tag, SERVER_TAG);
+    return s;
+}
 
 static inline void counter_add(uint64_t *counter, uint64_t n)
 {

@@ -82,6 +82,7 @@ static void conn_accept(struct listener *l, bool full)
 {
     struct http_server *s = l->server;
     struct conn *c = mem_zalloc(sizeof(*c));
+    c->tag = CONN_TAG;
     c->server = s;
     STAILQ_INIT(&c->requests);
     stream_init(s->loop, &c->io, l->io.handle.type == UV_NAMED_PIPE);
@@ -126,7 +127,7 @@ static void accept_one(struct listener *l)
  * listener does not spin; it then reports the error here. */
 static void on_connection(uv_stream_t *stream, int status)
 {
-    struct listener *l = stream->data;
+    struct listener *l = listener_of(stream->data);
     if (status < 0) {
         net_count(l->server, connections_refused, 1);
         return;
@@ -149,8 +150,9 @@ void server_accept(struct http_server *s)
 
 static void on_listener_closed(uv_handle_t *handle)
 {
-    struct listener *l = handle->data;
+    struct listener *l = listener_of(handle->data);
     struct http_server *s = l->server;
+    tag_end(&l->tag, LISTENER_TAG);
     free(l);
     server_handle_closed(s);
 }
@@ -305,6 +307,7 @@ int http_server_listen_on(struct http_server *s, int fd, struct tls *tls)
         free(l);
         return err;
     }
+    l->tag = LISTENER_TAG;
     l->server = s;
     l->tls = tls;
     l->local = is_unix || is_loopback(&where);

@@ -202,6 +202,7 @@ static void wait_end(struct http_request *req)
     struct conn *c = req->conn;
     void (*end)(struct http_request * req) = req->on_hangup;
     assert(end);
+    assert(c->waiting >= req->waits);
     c->waiting -= req->waits;
     req->waits = 0;
     req->on_hangup = NULL;
@@ -256,6 +257,7 @@ void memory_sweep(struct http_server *s)
 
 void request_charge(struct http_request *req, size_t body_len)
 {
+    assert(req->charge == 0);
     req->charge = REQUEST_COST + body_len;
     req->conn->request_bytes += req->charge;
 }
@@ -279,9 +281,10 @@ bool http_wait(struct http_request *req, unsigned places)
 }
 
 /* The connection of a request is gone, or soon will be: it must not be used any more. */
-static void leave_connection(struct http_request *req)
+static inline void leave_connection(struct http_request *req)
 {
     struct conn *c = req->conn;
+    assert(c->request_bytes >= req->charge);
     c->request_bytes -= req->charge;
     c->waiting -= req->waits;
     req->waits = 0;
@@ -302,6 +305,7 @@ void request_discharge(struct http_request *req)
 void request_orphan(struct http_request *req)
 {
     struct conn *c = req->conn;
+    assert(!req->account);
     leave_connection(req);
     req->conn = NULL;
     if (!c->account)

@@ -130,10 +130,12 @@ struct http_request *request_new(struct conn *c)
         STAILQ_REMOVE_HEAD(&s->request_pool, next);
     else
         req = mem_zalloc(sizeof(*req));
+    req->tag = ASKED_TAG;
     req->server = s;
     req->conn = c;
     STAILQ_INSERT_TAIL(&c->requests, req, next);
     c->request_count++;
+    assert(!req->user);
     return req;
 }
 
@@ -151,6 +153,7 @@ void request_free(struct http_request *req)
     req->close = false;
     req->keep_alive = false;
     assert(req->charge == 0);
+    tag_end(&req->tag, ASKED_TAG);
     STAILQ_INSERT_HEAD(&s->request_pool, req, next);
 }
 
@@ -207,10 +210,11 @@ void buffer_reuse(struct http_server *s, struct buf *b)
     if (b->cap > 0 || s->spare_count == 0)
         return;
     *b = s->spare[--s->spare_count];
+    assert(s->spare_bytes >= b->cap);
     s->spare_bytes -= b->cap;
 }
 
-static void request_pop(struct conn *c, struct http_request *req)
+static inline void request_pop(struct conn *c, struct http_request *req)
 {
     assert(STAILQ_FIRST(&c->requests) == req);
     STAILQ_REMOVE_HEAD(&c->requests, next);
@@ -223,6 +227,8 @@ void conn_collect(struct conn *c)
     struct http_request *req;
     while ((req = STAILQ_FIRST(&c->requests)) && req->answered) {
         buffer_reuse(c->server, &c->out);
+        assert(c->held >= req->held.len);
+        assert(req->held_head_len <= req->held.len);
         c->held -= req->held.len;
         buf_put(&c->out, req->held.data, req->held_head_len);
         head_end(c, req);
@@ -254,6 +260,7 @@ void http_respond(struct http_request *req, int status, const char *content_type
 {
     assert(status > 0 && status < 600);
     assert(status_lines[status].text);
+    tag_check(req->tag, ASKED_TAG);
     assert(!req->answered);
     struct http_server *s = req->server;
     struct conn *c = req->conn;

@@ -92,7 +92,7 @@ static void late_resume(struct http_server *s)
 
 static void on_check(uv_check_t *check)
 {
-    struct http_server *s = check->data;
+    struct http_server *s = server_of(check->data);
     if (!TAILQ_EMPTY(&s->late))
         late_resume(s);
     http_server_flush(s);
@@ -101,7 +101,7 @@ static void on_check(uv_check_t *check)
 /* The turn of the loop ends here. Connections that are late go on in the next one. */
 static void on_prepare(uv_prepare_t *prepare)
 {
-    struct http_server *s = prepare->data;
+    struct http_server *s = server_of(prepare->data);
     server_accept(s);
     http_server_flush(s);
     s->turn++;
@@ -110,7 +110,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
 static void on_sweep(uv_timer_t *timer)
 {
-    conn_sweep(timer->data);
+    conn_sweep(server_of(timer->data));
 }
 
 static void id_prefix_init(struct http_server *s)
@@ -149,6 +149,13 @@ static struct budget *budget_own(const struct http_limits *limits)
     return budget_new(&own);
 }
 
+static_assert(HTTP_HEAD_MAX <= CONN_READ_SIZE, "a whole head fits behind one read");
+static_assert(HTTP_PATH_MAX < HTTP_HEAD_MAX, "a path is part of a head");
+static_assert(HTTP_BUFFERS_MIN > HTTP_BODY_MAX, "the largest body has room");
+static_assert(HTTP_BUFFERS_MIN <= HTTP_BUFFERS_MAX, "the default is allowed");
+static_assert(HTTP_OUTPUT_MAX > CONN_PAUSE_SIZE, "a connection is paused before it is cut off");
+static_assert(HTTP_BODY_RATE_MIN > 0, "a rate is divided by");
+
 struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_hooks *hooks,
                                     const struct http_limits *limits)
 {
@@ -158,6 +165,7 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     /* libuv writes without MSG_NOSIGNAL, and any peer may leave before its answer. */
     signal(SIGPIPE, SIG_IGN);
     struct http_server *s = mem_zalloc(sizeof(*s));
+    s->tag = SERVER_TAG;
     s->loop = loop;
     s->hooks = *hooks;
     s->limits = limits ? *limits : http_limits_default();
@@ -203,7 +211,7 @@ void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_don
 
 static void on_handle_closed(uv_handle_t *handle)
 {
-    server_handle_closed(handle->data);
+    server_handle_closed(server_of(handle->data));
 }
 
 void http_server_close(struct http_server *s, http_server_done *done, void *arg)
@@ -245,6 +253,7 @@ void http_server_free(struct http_server *s)
     for (unsigned i = 0; i < s->spare_count; i++)
         buf_fini(&s->spare[i]);
     budget_free(s->own_budget);
+    tag_end(&s->tag, SERVER_TAG);
     free(s);
 }
 

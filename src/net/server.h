@@ -82,6 +82,7 @@ struct http_request {
                                                   * answer is still owed, and may be given in it */
 
     /* The rest is private to net. */
+    uint32_t tag;
     struct http_server *server;
     struct conn *conn; /* NULL once the connection is gone */
     STAILQ_ENTRY(http_request) next;

@@ -175,7 +175,7 @@ static void recount(const char *q)
     uint32_t found = list_all(q, 7);
     /* An engine that keeps its index in this process can be looked into. */
     if (engine_has(d.rig.engine, ENGINE_LIVE_VIEW))
-        queue_check(&resident_queue_of(queue(q))->core);
+        resident_check(resident_queue_of(queue(q))->engine);
     for (uint32_t i = 0; i < found; i++) {
         const struct shown *s = &d.shown[i];
         by_state[s->state]++;

@@ -1,5 +1,6 @@
 #include "sim/sim.h"
 #include "core/age.h"
+#include "engine/resident.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -354,6 +355,15 @@ static void sweep(struct sim *s)
     s->waited = false;
 }
 
+/* An engine that keeps its index in this process can be looked into. */
+static void check_inside(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->queue_count; i++)
+        policy_check(&s->queues[i].policy, &s->queues[i].real->config);
+    if (engine_has(s->rig.engine, ENGINE_LIVE_VIEW))
+        resident_check(resident_queue_of(s->queues[0].real)->engine);
+}
+
 static void settle_time(struct sim *s)
 {
     bool sweeps = has_to_sweep(s);
@@ -366,6 +376,7 @@ static void settle_time(struct sim *s)
     }
     if (sweeps || !s->shared)
         check_due(s);
+    check_inside(s);
 }
 
 /* Steps */

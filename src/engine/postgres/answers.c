@@ -5,6 +5,7 @@
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,7 +233,7 @@ static void answer_bulk(struct engine_op *op, struct pg_call *c)
 static struct pg_queue *known_queue(struct pg *pg, uint32_t id, const char *name)
 {
     struct pg_queue *q = pg_queue_by_id(pg, id);
-    struct pg_queue *namesake = map_get(&pg->queues, name, strlen(name));
+    struct pg_queue *namesake = pg_queue_of(map_get(&pg->queues, name, strlen(name)));
     if (q && q == namesake)
         return q;
     if (q)
@@ -274,6 +275,8 @@ static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_
 /* It stays until the op is done, whatever else this job tells of it. */
 static void give_queue(struct engine_op *op, struct pg_queue *q)
 {
+    assert(!op->queue);
+    assert(!op->engine);
     op->queue = &q->face;
     op->engine = q;
     q->busy++;
@@ -327,7 +330,7 @@ static void answer_queue_delete(struct engine_op *op, struct pg_call *c)
     if (op->status == STATUS_QUEUE_NOT_EMPTY)
         return;
     op->queue->gone = true; /* for what was asked of it meanwhile */
-    pg_queue_retire((struct pg_queue *)op->queue);
+    pg_queue_retire(pg_queue_of(op->queue));
 }
 
 /* The list of all queues: new ones, changed ones, and those that are not there any more. */

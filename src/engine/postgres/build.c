@@ -206,7 +206,7 @@ static void put_selection(struct params *p, const struct engine_op *op)
         const struct message_id **ids = mem_alloc(op->bulk.id_count * sizeof(struct message_id *));
         for (uint32_t i = 0; i < op->bulk.id_count; i++)
             ids[i] = &op->bulk.ids[i];
-        put_ids(p, (const struct pg_queue *)op->queue, ids, op->bulk.id_count);
+        put_ids(p, pg_queue_of(op->queue), ids, op->bulk.id_count);
         free(ids);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
@@ -433,6 +433,8 @@ void call_build(struct pg *pg, struct pg_job *job, struct pg_call *c)
         [CALL_CLAIM] = build_claim,
         [CALL_OTHER] = build_other,
     };
+    assert(c->kind <= CALL_OTHER);
+    assert(c->op_count > 0);
     params_clear(&c->params);
     builders[c->kind](pg, job, c);
 }

@@ -11,6 +11,7 @@ struct pg_call *call_add(struct pg_job *job, enum call_kind kind, struct pg_queu
                          enum engine_verb verb, const char *sql)
 {
     struct pg_call *c = mem_zalloc(sizeof(*c));
+    assert(!*job->calls_end);
     c->kind = kind;
     c->verb = verb;
     c->queue = q;
@@ -27,6 +28,7 @@ static void call_join(struct pg_call *c, struct engine_op *op)
         c->op_cap = c->op_cap ? c->op_cap * 2 : 4;
         c->ops = mem_realloc(c->ops, c->op_cap * sizeof(struct engine_op *));
     }
+    assert(c->op_count < c->op_cap);
     c->ops[c->op_count++] = op;
 }
 
@@ -40,6 +42,7 @@ struct call_segment {
 
 static bool joins(const struct pg_call *c, const struct pg_queue *q, const struct engine_op *op)
 {
+    assert(c->op_count > 0);
     const struct engine_op *like = c->ops[0];
     if (c->queue != q || c->verb != op->verb || like->lot != op->lot)
         return false;
@@ -149,6 +152,8 @@ static void list_queue(struct pg *pg, struct pg_queue *q)
 {
     if (q->listed)
         return;
+    assert(q->pg == pg);
+    assert(!q->next_listed);
     q->listed = true;
     q->next_listed = pg->listed;
     pg->listed = q;
@@ -190,7 +195,7 @@ static void gather(struct pg *pg, struct pg_job *job)
     s.end = &s.first;
     s.claims_end = &s.claims;
     for (struct engine_op *op = job->first; op; op = op->next) {
-        struct pg_queue *q = (struct pg_queue *)op->queue;
+        struct pg_queue *q = pg_queue_of(op->queue);
         op->outdated = is_outdated(q, op);
         pg_fail(op, check_op(q, op));
         if (op->status)
@@ -285,6 +290,8 @@ static void oldest_offer(struct oldest *o, struct pg_queue *q)
         return;
     o->count += o->count < LOOK_MAX;
     memmove(o->queues + at + 1, o->queues + at, (o->count - at - 1) * sizeof(o->queues[0]));
+    assert(o->count <= LOOK_MAX);
+    assert(at < o->count);
     o->queues[at] = q;
 }
 
@@ -394,7 +401,9 @@ static void add_news(struct pg *pg, struct pg_job *job)
 static void add_views(struct pg *pg, struct pg_job *job)
 {
     for (struct pg_queue *q; (q = pg->listed);) {
+        assert(q->listed);
         pg->listed = q->next_listed;
+        q->next_listed = NULL;
         if (q->viewed)
             add_view(job, q);
         q->listed = q->viewed = q->claimed = false;
@@ -425,9 +434,22 @@ bool job_asks_to_sweep(const struct pg_job *job)
     return op != NULL;
 }
 
+/* An op that is not refused yet is in one call; a sweep is besides in one that asks for changes. */
+static void assert_once(const struct pg_job *job)
+{
+    uint64_t asked = 0, carried = 0;
+    for (const struct engine_op *op = job->first; op; op = op->next)
+        asked += !op->status && (op->verb != ENGINE_SWEEP || job->sweeps);
+    for (const struct pg_call *c = job->calls; c; c = c->next)
+        carried += c->kind != CALL_CHANGES ? c->op_count : 0;
+    assert(asked == carried);
+}
+
 void calls_build(struct pg *pg, struct pg_job *job)
 {
     assert(!job->calls);
+    assert(!pg->listed);
+    assert(!job->reloading);
     job->calls_end = &job->calls;
     job->writes = false;
     random_bytes(job->token, sizeof(job->token));
@@ -447,6 +469,7 @@ void calls_build(struct pg *pg, struct pg_job *job)
     if (!pg->shared->invented_time)
         add_waits(pg, job);
     add_views(pg, job);
+    assert_once(job);
 }
 
 void calls_free(struct pg_job *job)

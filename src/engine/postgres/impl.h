@@ -43,6 +43,7 @@
 #define TRIAGE_ENGINE_POSTGRES_IMPL_H
 
 #include "base/map.h"
+#include "base/tag.h"
 #include "engine/engine.h"
 #include "engine/postgres/wire.h"
 
@@ -59,12 +60,14 @@ struct row;
 /* How many messages a claim under way may take: from each lane of the view, and `anywhere` from
  * lanes that are not known yet, because its steps are taken in turn. */
 struct taking {
+    uint32_t tag; /* TAKING_TAG */
     uint16_t from[LEVEL_COUNT_MAX];
     uint16_t anywhere;
 };
 
 struct pg_queue {
     struct engine_queue face; /* first */
+    uint32_t tag;             /* PG_QUEUE_TAG */
     struct pg *pg;
     struct queue_view seen;   /* as far as is known; face.view is this less `taking` */
     struct queue_view moment; /* as the database last said */
@@ -86,6 +89,25 @@ struct pg_queue {
     bool retired;           /* out of the maps: freed when nothing is under way */
     struct pg_queue *next_replaced;
 };
+
+#define PG_QUEUE_TAG TAG('p', 'g', 'q', 'u')
+#define TAKING_TAG   TAG('t', 'a', 'k', 'e')
+
+/* Behind a handle, which may be NULL; and in what a map or an op has. */
+static inline struct pg_queue *pg_queue_of(void *p)
+{
+    struct pg_queue *q = (struct pg_queue *)p;
+    if (q)
+        tag_check(q->tag, PG_QUEUE_TAG);
+    return q;
+}
+
+static inline struct taking *taking_of(const struct engine_op *op)
+{
+    struct taking *t = (struct taking *)op->engine;
+    tag_check(t->tag, TAKING_TAG);
+    return t;
+}
 
 /* One call of a function. */
 enum call_kind {
@@ -134,10 +156,10 @@ struct pg_job {
     struct pg_call *calls, **calls_end;
     uint8_t token[TOKEN_BYTES];
     bool writes;
-    bool sweeps;    /* it lets time pass; it does not only look for news */
-    bool reloading; /* it reads configurations, to be built again */
-    bool looked;    /* it reads the views of what a sweep moved */
-    struct link *link;
+    bool sweeps;       /* it lets time pass; it does not only look for news */
+    bool reloading;    /* it reads configurations, to be built again */
+    bool looked;       /* it reads the views of what a sweep moved */
+    struct link *link; /* which runs it; NULL while it gathers */
     uint32_t tries;
     int64_t until_ms; /* mono: its time ends; 0: it has not begun */
     uint32_t lots;    /* how many lots there are: ops share a call only within a lot */

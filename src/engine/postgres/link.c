@@ -18,6 +18,7 @@
 #define BACKOFF_MS_MAX 500
 
 struct link {
+    uint32_t tag; /* LINK_TAG */
     struct pg *pg;
     uv_thread_t thread;
     uv_mutex_t mutex; /* guards what follows, up to the connection */
@@ -34,6 +35,15 @@ struct link {
     int64_t retry_at_ms; /* mono: not before then */
     int64_t away_ms;     /* mono: since then nobody could be reached; 0: somebody can */
 };
+
+#define LINK_TAG TAG('l', 'i', 'n', 'k')
+
+static struct link *link_of(void *arg)
+{
+    struct link *l = (struct link *)arg;
+    tag_check(l->tag, LINK_TAG);
+    return l;
+}
 
 /* Connecting */
 
@@ -120,6 +130,7 @@ static void disconnect(struct link *l, const char *why, bool running)
 
 static void adopt(struct link *l, PGconn *conn)
 {
+    assert(!l->session.conn);
     transaction_start(&l->session, conn, clock_now().mono_ms + l->pg->shared->timeout_ms);
     atomic_store(&l->backend, PQbackendPID(conn));
 }
@@ -209,6 +220,7 @@ static enum outcome run_once(struct link *l, struct pg_job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
     bool commit_sent = false;
+    assert(l->session.conn);
     enum outcome outcome = transaction_run(&l->session, shared, job, job->until_ms, &commit_sent);
     bool may_be_done = commit_sent && job->writes;
     if (outcome == OUTCOME_LOST)
@@ -248,11 +260,13 @@ static enum outcome run_until_known(struct link *l, struct pg_job *job)
 static void run(struct link *l, struct pg_job *job)
 {
     static const enum job_fate fates[] = {
-        [OUTCOME_OK] = JOB_DONE,       [OUTCOME_STALE] = JOB_STALE, [OUTCOME_LOST] = JOB_FAILED,
-        [OUTCOME_AGAIN] = JOB_FAILED,  [OUTCOME_LATE] = JOB_FAILED, [OUTCOME_REFUSED] = JOB_REFUSED,
-        [OUTCOME_UNDONE] = JOB_FAILED,
+        [OUTCOME_OK] = JOB_DONE,       [OUTCOME_STALE] = JOB_STALE,
+        [OUTCOME_LOST] = JOB_FAILED,   [OUTCOME_AGAIN] = JOB_FAILED,
+        [OUTCOME_LATE] = JOB_FAILED,   [OUTCOME_REFUSED] = JOB_REFUSED,
+        [OUTCOME_UNDONE] = JOB_FAILED, [OUTCOME_FORGOT] = JOB_FAILED,
     };
     enum outcome outcome = run_until_known(l, job);
+    assert(outcome != OUTCOME_TAKEN); /* run_once() has found out what that means */
     job->fate = fates[outcome];
     bool known = !job->refused || job->refused->op_count <= 1; /* else it is still looked for */
     if (outcome == OUTCOME_REFUSED && known)
@@ -275,6 +289,7 @@ static struct pg_job *take_todo(struct link *l)
         break; /* without work: try to connect */
     }
     struct pg_job *job = l->todo;
+    assert(!job || !l->done);
     l->todo = NULL;
     uv_mutex_unlock(&l->mutex);
     return job;
@@ -283,6 +298,8 @@ static struct pg_job *take_todo(struct link *l)
 static void put_done(struct link *l, struct pg_job *job)
 {
     uv_mutex_lock(&l->mutex);
+    assert(!l->todo);
+    assert(!l->done);
     l->done = job;
     uv_mutex_unlock(&l->mutex);
     pg_wake(l->pg);
@@ -290,7 +307,7 @@ static void put_done(struct link *l, struct pg_job *job)
 
 static void thread_main(void *arg)
 {
-    struct link *l = arg;
+    struct link *l = link_of(arg);
     for (;;) {
         struct pg_job *job = take_todo(l);
         if (job) {
@@ -315,6 +332,7 @@ static void thread_main(void *arg)
 struct link *link_open(struct pg *pg, struct buf *error)
 {
     struct link *l = mem_zalloc(sizeof(*l));
+    l->tag = LINK_TAG;
     l->pg = pg;
     l->backoff_ms = BACKOFF_MS_MIN;
     bool waits = !atomic_load(&pg->shared->prepared);
@@ -341,6 +359,7 @@ void link_close(struct link *l)
     uv_thread_join(&l->thread);
     uv_mutex_destroy(&l->mutex);
     uv_cond_destroy(&l->cond);
+    tag_end(&l->tag, LINK_TAG);
     free(l);
 }
 
@@ -354,6 +373,9 @@ void link_put(struct link *l, struct pg_job *job)
     assert(!l->busy);
     l->busy = true;
     uv_mutex_lock(&l->mutex);
+    assert(!l->stopping);
+    assert(!l->todo);
+    assert(!l->done);
     l->todo = job;
     uv_cond_signal(&l->cond);
     uv_mutex_unlock(&l->mutex);
@@ -365,6 +387,7 @@ struct pg_job *link_take(struct link *l)
     struct pg_job *done = l->done;
     l->done = NULL;
     uv_mutex_unlock(&l->mutex);
+    assert(!done || l->busy);
     l->busy = l->busy && !done;
     return done;
 }

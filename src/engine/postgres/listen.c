@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "engine/postgres/impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ struct heard {
 };
 
 struct pg_listener {
+    uint32_t tag; /* LISTEN_TAG */
     struct pg_shared *shared;
     uv_thread_t thread;
     uv_mutex_t mutex;
@@ -33,6 +35,8 @@ struct pg_listener {
     bool deaf;        /* none did, although one was sent */
     int64_t probe_ms; /* mono: when that was, or when it last looked at everything */
 };
+
+#define LISTEN_TAG TAG('h', 'e', 'a', 'r')
 
 static void hear(struct pg_listener *l, const char *payload)
 {
@@ -162,6 +166,7 @@ static bool listen_once(struct pg_listener *l, PGconn *conn)
 static void thread_main(void *arg)
 {
     struct pg_listener *l = arg;
+    tag_check(l->tag, LISTEN_TAG);
     PGconn *conn = NULL;
     unsigned retry_ms = 50;
     while (!atomic_load(&l->stopping)) {
@@ -185,6 +190,7 @@ static void thread_main(void *arg)
 struct pg_listener *listener_open(struct pg_shared *shared)
 {
     struct pg_listener *l = mem_zalloc(sizeof(*l));
+    l->tag = LISTEN_TAG;
     l->shared = shared;
     l->heard = mem_zalloc(shared->shard_count * sizeof(*l->heard));
     uv_mutex_init(&l->mutex);
@@ -198,14 +204,17 @@ void listener_close(struct pg_listener *l)
     uv_thread_join(&l->thread);
     uv_mutex_destroy(&l->mutex);
     free(l->heard);
+    tag_end(&l->tag, LISTEN_TAG);
     free(l);
 }
 
 bool listener_take(struct pg_listener *l, uint32_t shard, void (*each)(void *ctx, uint32_t queue),
                    void *ctx)
 {
+    assert(shard < l->shared->shard_count);
     struct heard *h = &l->heard[shard];
     uv_mutex_lock(&l->mutex);
+    assert(h->count <= HEARD_MAX);
     bool all = h->all;
     for (uint32_t i = 0; i < h->count; i++)
         each(ctx, h->queues[i]);

@@ -40,7 +40,9 @@ struct pg_job *job_new(struct instant now)
 static void submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     struct pg *pg = pg_of(e);
-    struct pg_queue *q = (struct pg_queue *)op->queue;
+    struct pg_queue *q = pg_queue_of(op->queue);
+    assert(!q || q->pg == pg);
+    assert(!q || !q->deleting);
     atomic_store(&pg->running, true);
     if (!pg->open)
         pg->open = job_new(now);
@@ -54,9 +56,11 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
     if (op->verb == ENGINE_CLAIM) {
         op->engine = mem_alloc(sizeof(struct taking));
         pg_queue_reserve(q, op->claim.plan, op->engine);
+        assert(taking_of(op)->anywhere <= op->claim.plan->want);
     } else {
         op->engine = q;
     }
+    assert(!*pg->open->last);
     *pg->open->last = op;
     pg->open->last = &op->next;
     pg->open->op_count++;
@@ -78,12 +82,15 @@ static bool wants_to_be_alone(const struct pg_job *job)
     bool alone = false;
     for (const struct engine_op *op = job->first; op && !alone; op = op->next)
         alone = !op->queue || (op->verb == ENGINE_CLAIM && op->claim.plan->policy) ||
-                view_wanted((const struct pg_queue *)op->queue, op, job->now);
+                view_wanted(pg_queue_of(op->queue), op, job->now);
     return alone;
 }
 
 static void hand_over(struct pg *pg, struct pg_job *job, struct link *link)
 {
+    assert(job->op_count > 0);
+    assert(!job->link);
+    assert(pg->jobs_under_way < LINKS);
     calls_build(pg, job);
     pg->jobs_under_way++;
     job->link = link;
@@ -106,7 +113,7 @@ static size_t op_bytes(const struct engine_op *op)
         for (uint32_t i = 0; i < op->import.count; i++)
             bytes += draft_bytes(&op->import.items[i].draft);
     } else if (op->verb == ENGINE_CLAIM) {
-        const struct queue_view *v = &((const struct pg_queue *)op->queue)->seen;
+        const struct queue_view *v = &pg_queue_of(op->queue)->seen;
         bytes = op->claim.plan->want * (v->bytes / (v->ready + v->scheduled + 1));
     }
     return bytes;
@@ -138,6 +145,7 @@ static struct pg_job *cut(struct pg_job *job)
         struct pg_job *rest = job_new(job->now);
         rest->first = op->next;
         rest->last = job->last;
+        assert(count < job->op_count);
         rest->op_count = job->op_count - count;
         job->op_count = count;
         op->next = NULL;
@@ -177,8 +185,11 @@ void pg_fail(struct engine_op *op, enum status status)
 
 static void end_claim(struct pg_queue *q, struct engine_op *op)
 {
-    pg_queue_unreserve(q, op->engine);
-    free(op->engine);
+    struct taking *taking = taking_of(op);
+    pg_queue_unreserve(q, taking);
+    tag_end(&taking->tag, TAKING_TAG);
+    free(taking);
+    op->engine = NULL;
 }
 
 static void tell_replaced(struct pg *pg, struct engine_op *op)
@@ -187,6 +198,8 @@ static void tell_replaced(struct pg *pg, struct engine_op *op)
         pg->replaced = q->next_replaced;
         if (op->sweep.touched)
             op->sweep.touched(op, &q->face);
+        assert(q->retired);
+        assert(q->busy > 0);
         q->busy--;
         pg_queue_let_go(q);
     }
@@ -228,7 +241,7 @@ static uint32_t report(struct pg *pg, struct pg_job *job)
     for (struct engine_op *op = job->first; op; count++) {
         struct engine_op *next = op->next;
         bool claims = op->verb == ENGINE_CLAIM;
-        struct pg_queue *q = claims ? (struct pg_queue *)op->queue : op->engine;
+        struct pg_queue *q = pg_queue_of(claims ? op->queue : op->engine);
         if (job->fate != JOB_DONE && op->lot != LOT_REFUSED)
             pg_fail(op, STATUS_ENGINE_UNAVAILABLE);
         if (claims)
@@ -240,6 +253,7 @@ static uint32_t report(struct pg *pg, struct pg_job *job)
         check_gone(q, op);
         engine_finish(&pg->base, op);
         if (q) {
+            assert(q->busy > 0);
             q->busy--;
             pg_queue_let_go(q);
         }
@@ -271,7 +285,7 @@ static void forget_calls(struct pg *pg, struct pg_job *job)
         pg->all_told = pg->all_told || c->kind == CALL_QUEUES;
     for (const struct engine_op *op = job->first; op; op = op->next) {
         if (op->queue)
-            ((struct pg_queue *)op->queue)->waits_until_ms = 0;
+            pg_queue_of(op->queue)->waits_until_ms = 0;
     }
     calls_free(job);
 }
@@ -284,6 +298,7 @@ static bool go_on_without(struct pg *pg, struct pg_job *job)
         clock_now().mono_ms >= job->until_ms)
         return false;
     uint32_t lot = c->op_count == 1 ? LOT_REFUSED : ++job->lots;
+    assert(lot > 0);
     for (uint32_t i = c->op_count / 2; i < c->op_count; i++)
         c->ops[i]->lot = lot;
     forget_calls(pg, job);
@@ -323,10 +338,12 @@ static uint32_t take_job(struct pg *pg, struct pg_job *job)
         pg->held_until_ms = clock_now().mono_ms + HOLD_MS;
     for (const struct pg_call *c = job->fate == JOB_DONE ? NULL : job->calls; c; c = c->next)
         pg->list_due = pg->list_due || c->kind == CALL_QUEUES;
+    assert(pg->jobs_under_way > 0);
     pg->jobs_under_way--;
     pg->base.counters.groups += job->fate == JOB_DONE;
     pg->base.counters.group_ops += job->fate == JOB_DONE ? job->op_count : 0;
-    uint32_t count = report(pg, job);
+    uint32_t op_count = job->op_count, count = report(pg, job);
+    assert(count == op_count);
     calls_free(job);
     free(job);
     return count;
@@ -338,6 +355,7 @@ static uint32_t poll(struct engine *e)
     uint32_t count = 0;
     for (int i = 0; i < LINKS; i++) {
         struct pg_job *job = link_take(pg->links[i]);
+        assert(!job || job->link == pg->links[i]);
         count += job ? take_job(pg, job) : 0;
     }
     flush(e);
@@ -348,7 +366,7 @@ static uint32_t poll(struct engine *e)
 
 static void hear(void *ctx, uint32_t id)
 {
-    pg_queue_tell(ctx, id);
+    pg_queue_tell(pg_of(ctx), id);
 }
 
 static int64_t next_due_ms(struct engine *e, struct instant now)
@@ -374,13 +392,13 @@ static int64_t next_due_ms(struct engine *e, struct instant now)
 
 static struct engine_queue *find_queue(struct engine *e, const char *name, size_t len)
 {
-    struct pg_queue *q = map_get(&pg_of(e)->queues, name, len);
+    struct pg_queue *q = pg_queue_of(map_get(&pg_of(e)->queues, name, len));
     return q ? &q->face : NULL;
 }
 
 static struct engine_queue *each_queue(struct engine *e, size_t *at)
 {
-    struct pg_queue *q = map_each(&pg_of(e)->queues, at);
+    struct pg_queue *q = pg_queue_of(map_each(&pg_of(e)->queues, at));
     return q ? &q->face : NULL;
 }
 

@@ -3,13 +3,14 @@
 #include "base/mem.h"
 #include "engine/postgres/impl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id)
 {
-    return map_get(&pg->by_id, (const char *)&id, sizeof(id));
+    return pg_queue_of(map_get(&pg->by_id, (const char *)&id, sizeof(id)));
 }
 
 void pg_queue_tell(struct pg *pg, uint32_t id)
@@ -23,6 +24,7 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
                               const struct queue_config *config)
 {
     struct pg_queue *q = mem_zalloc(sizeof(*q));
+    q->tag = PG_QUEUE_TAG;
     snprintf(q->face.name, sizeof(q->face.name), "%s", name);
     q->pg = pg;
     q->face.id = id;
@@ -37,16 +39,23 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
 
 void pg_queue_let_go(struct pg_queue *q)
 {
-    if (q->retired && q->busy == 0)
-        free(q);
+    if (!q->retired || q->busy > 0)
+        return;
+    assert(!q->listed); /* no job that is being built has it */
+    tag_end(&q->tag, PG_QUEUE_TAG);
+    free(q);
 }
 
 void pg_queue_retire(struct pg_queue *q)
 {
     if (q->retired)
         return;
-    map_remove(&q->pg->queues, q->face.name, strlen(q->face.name));
-    map_remove(&q->pg->by_id, (const char *)&q->face.id, sizeof(q->face.id));
+    void *named = map_remove(&q->pg->queues, q->face.name, strlen(q->face.name));
+    void *numbered = map_remove(&q->pg->by_id, (const char *)&q->face.id, sizeof(q->face.id));
+    assert(named == q);
+    assert(numbered == q);
+    (void)named;
+    (void)numbered;
     q->retired = true;
 }
 
@@ -77,7 +86,8 @@ void pg_view_changed(struct pg_queue *q)
 void pg_queue_reserve(struct pg_queue *q, const struct plan *plan, struct taking *taking)
 {
     uint32_t left = plan->want;
-    *taking = (struct taking){0};
+    *taking = (struct taking){.tag = TAKING_TAG};
+    assert(left <= UINT16_MAX);
     if (plan->policy) {
         taking->anywhere = (uint16_t)left;
         left = 0;
@@ -87,6 +97,7 @@ void pg_queue_reserve(struct pg_queue *q, const struct plan *plan, struct taking
         uint32_t more = step->max;
         for (uint32_t k = 0; left > 0 && more > 0 && k < step->lane_count; k++) {
             uint8_t slot = plan->lanes[step->first_lane + k].slot;
+            assert(q->face.view.lanes[slot].ready >= taking->from[slot]);
             uint64_t there = q->face.view.lanes[slot].ready - taking->from[slot];
             uint32_t n = more < left ? more : left;
             n = there < n ? (uint32_t)there : n;
@@ -103,8 +114,11 @@ void pg_queue_reserve(struct pg_queue *q, const struct plan *plan, struct taking
 
 void pg_queue_unreserve(struct pg_queue *q, const struct taking *taking)
 {
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        assert(q->taking[slot] >= taking->from[slot]);
         q->taking[slot] -= taking->from[slot];
+    }
+    assert(q->taking_anywhere >= taking->anywhere);
     q->taking_anywhere -= taking->anywhere;
     pg_view_changed(q);
 }

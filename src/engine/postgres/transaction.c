@@ -2,6 +2,7 @@
 #include "base/random.h"
 #include "engine/postgres/impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -163,6 +164,7 @@ static bool send_call(struct session *s, const char *sql, const struct params *p
     *prepares = !s->pooled && at == s->known && at < STATEMENTS_MAX;
     bool named = *prepares || (!s->pooled && at < s->known);
     snprintf(name, sizeof(name), "t%d", at);
+    assert(s->known < STATEMENTS_MAX || !*prepares);
     if (*prepares)
         s->statements[s->known++] = sql;
     return (!*prepares || params_prepare(s->conn, name, sql, p)) &&
