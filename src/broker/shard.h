@@ -26,6 +26,7 @@
 
 #include "base/inbox.h"
 #include "base/map.h"
+#include "base/tag.h"
 #include "broker/alerts.h"
 #include "broker/broker.h"
 #include "broker/claim_rate.h"
@@ -38,7 +39,8 @@ struct shard;
 #define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
 /* The request that an op was submitted for, by op->user. */
-#define REQUEST_TAG 0x72657175 /* from broker_submit() until its answer is on its way */
+#define REQUEST_TAG                                                                                \
+    TAG('r', 'e', 'q', 'b') /* from broker_submit() until its answer is on its way */
 
 static inline struct request *request_of_op(const struct engine_op *op)
 {
@@ -66,7 +68,7 @@ enum work_kind {
     WORK_KIND_COUNT
 };
 
-#define WORK_TAG 0x776f726b
+#define WORK_TAG TAG('w', 'o', 'r', 'k')
 
 struct work {
     uint32_t tag;
