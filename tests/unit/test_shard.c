@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/mem.h"
 #include "broker/broker.h"
 
 #include <setjmp.h>
@@ -15,6 +16,10 @@ struct rig {
     struct broker *broker;
     struct broker_port *port;
     bool drained;
+};
+
+struct waiting {
+    struct request request;
     bool done;
 };
 
@@ -49,7 +54,7 @@ static void rig_close(struct rig *t)
 
 static void on_done(struct request *r)
 {
-    *(bool *)r->user = true;
+    container_of(r, struct waiting, request)->done = true;
 }
 
 static void let_pass(int64_t ms)
@@ -65,22 +70,20 @@ static void a_timer_that_is_due_before_the_loop_polls_is_not_slept_over(void **s
     (void)state;
     struct rig t;
     rig_open(&t);
-    struct request r = {.kind = REQUEST_CLAIM, .queue = "q"};
-    r.claim.max = 1;
-    r.claim.wait_ms = 1;
-    r.op.claim.lease_ms = 1000;
-    r.done = on_done;
-    r.user = &t.done;
-    broker_submit(t.port, &r);
+    struct waiting w = {.request = {.kind = REQUEST_CLAIM, .queue = "q", .done = on_done}};
+    w.request.claim.max = 1;
+    w.request.claim.wait_ms = 1;
+    w.request.op.claim.lease_ms = 1000;
+    broker_submit(t.port, &w.request);
     uv_run(&t.loop, UV_RUN_NOWAIT); /* it waits, and the timer is set */
-    assert_false(t.done);
+    assert_false(w.done);
     let_pass(5);
     alarm(HANG_SECONDS);
-    while (!t.done)
+    while (!w.done)
         uv_run(&t.loop, UV_RUN_ONCE);
     alarm(0);
-    assert_int_equal(r.status, STATUS_OK);
-    assert_int_equal(r.op.claim.found, 0);
+    assert_int_equal(w.request.status, STATUS_OK);
+    assert_int_equal(w.request.op.claim.found, 0);
     rig_close(&t);
 }
 
