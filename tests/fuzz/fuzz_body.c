@@ -88,7 +88,7 @@ static void check_encoded(const struct message *m)
     buf_fini(&out);
 }
 
-static struct message *message_of(const struct draft *d)
+static struct message *message_of_draft(const struct draft *d)
 {
     struct message *m = message_new(7);
     struct delivery *delivery = message_delivery(m);
@@ -114,7 +114,7 @@ static void check_draft(const struct draft *d)
     assert(d->ttl_ms == TTL_DEFAULT || (d->ttl_ms > 0 && d->ttl_ms <= TTL_SECONDS_MAX * 1000));
     if (d->kind == PAYLOAD_TEXT)
         assert(utf8_valid(d->body, d->payload_len));
-    struct message *m = message_of(d);
+    struct message *m = message_of_draft(d);
     check_encoded(m);
     message_free(m);
 }
@@ -461,7 +461,7 @@ static void open_api(void)
     struct budget_limits limits = {.max = {1ull << 40, 1000}};
     t.account = account_open(budget_new(&limits), &(struct sockaddr){.sa_family = AF_UNIX});
     t.api = api_new(NULL, &options);
-    t.sample = message_of(&d);
+    t.sample = message_of_draft(&d);
     json_init(&t.doc);
     snprintf(t.queue.name, sizeof(t.queue.name), "q");
     bool known = config_profile("levels", &t.queue.config);
