@@ -191,7 +191,8 @@ call_handler receipts_nack, receipts_release, receipts_extend; /* receipts.c */
 call_handler receipts_ack_many, receipts_nack_many, receipts_release_many,
     receipts_extend_many;                                   /* receipts_batch.c */
 call_handler priority_set, priority_set_many, position_get; /* priority.c */
-call_handler lookup_get, lookup_delete, lookup_export;      /* lookup.c */
+call_handler message_get, message_delete;                   /* message.c */
+call_handler export_lines;                                  /* export.c */
 call_handler queues_put, queues_patch, queues_get, queues_list, queues_delete, queues_purge,
     queues_pause, queues_resume;                                             /* queues.c */
 call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;     /* dead.c */
@@ -204,7 +205,7 @@ call_handler server_home, server_health, server_ready, server_info, server_opena
 
 void messages_put_result(struct call *c, const struct put_item *item); /* appends to c->out */
 void receipts_ack(struct call *c, struct http_slice receipt);          /* DELETE with a receipt */
-void lookup_show(struct call *c); /* in finish: answers with the message as it is now */
+void message_show(struct call *c); /* in finish: answers with the message as it is now */
 
 /* Fetches a listing in steps. op.visit encodes each message, and then calls listing_shown(). At the
  * end `finish` is called; request.op.list.more says whether there are messages left. */

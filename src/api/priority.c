@@ -80,7 +80,7 @@ static void one_finish(struct call *c)
         call_refuse_as(c, m->item.status, NULL, NULL);
         return;
     }
-    lookup_show(c);
+    message_show(c);
 }
 
 void priority_set(struct call *c)

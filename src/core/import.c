@@ -85,8 +85,8 @@ static struct message *from_item(struct queue *q, struct import_item *item, uint
 }
 
 /* To its place; and on to the end that it had, or that its time to live has come to. */
-static void settle(struct queue *q, struct message *m, const struct import_item *item,
-                   struct instant now)
+static void place(struct queue *q, struct message *m, const struct import_item *item,
+                  struct instant now)
 {
     bool overdue = !item->dead && queue_past_ttl(m, now);
     bool touched = item->dead || overdue || m->attempts > 0 || m->delivery;
@@ -129,5 +129,5 @@ void queue_import(struct queue *q, struct import_item *item, const struct dedup_
     dedup_remember(q, key, sizeof(key), &hit);
     if (m->dedup_len > 0)
         dedup_adopt(q, m, own_elsewhere, now);
-    settle(q, m, item, now);
+    place(q, m, item, now);
 }
