@@ -36,7 +36,12 @@ class Arrangement:
         self.count = count
         self.settings = settings
         self.restarts = restarts
-        self.open()
+        self.servers, self.clients = [], []
+        try:
+            self.open()
+        except BaseException:  # a signal, too: nobody else knows of what was started
+            self.end()
+            raise
 
     def open(self):
         self.folder = tempfile.TemporaryDirectory(prefix="triage-differential-")
@@ -47,8 +52,8 @@ class Arrangement:
         for number in range(self.count):
             folder = os.path.join(self.folder.name, str(number))
             os.makedirs(folder)
-            self.servers.append(Server(folder, engine=self.engine, **shared,
-                                       **self.settings).start())
+            self.servers.append(Server(folder, engine=self.engine, **shared, **self.settings))
+            self.servers[-1].start()
         self.connect()
 
     def renew(self):

@@ -65,11 +65,22 @@ def test_a_server_that_died_between_two_requests_is_found_at_the_next_restart(me
         other.end()
 
 
+def listens(pid):
+    folder = f"/proc/{pid}/fd"
+    try:
+        own = {os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)}
+    except FileNotFoundError:  # it was closed meanwhile
+        return False
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        sockets = [line.split() for line in table]
+    return any(s[3] == "0A" and f"socket:[{s[9]}]" in own for s in sockets[1:])
+
+
 def test_sigterm_ends_everything_and_the_count_is_told(tmp_path):
     with open(tmp_path / "said", "w+", encoding="utf-8") as said:
         tester = subprocess.Popen([sys.executable, os.path.join(HERE, "compare.py"), "local",
                                    "--seeds", "1-100000"], stdout=said)
-        until(lambda: len(children(tester.pid)) == 2)
+        until(lambda: len(children(tester.pid)) == 2 and all(map(listens, children(tester.pid))))
         servers = children(tester.pid)
         tester.terminate()
         assert tester.wait(60) == 128 + signal.SIGTERM
