@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include "base/mem.h"
 #include "base/tag.h"
 
 #include <assert.h>
@@ -12,6 +13,7 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_OPEN] = "queue_open",
     [ENGINE_QUEUE_SET] = "queue_set",
     [ENGINE_QUEUE_DELETE] = "queue_delete",
+    [ENGINE_QUEUE_PLACE] = "queue_place",
     [ENGINE_PUT] = "put",
     [ENGINE_IMPORT] = "import",
     [ENGINE_CLAIM] = "claim",
@@ -33,6 +35,7 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_SCHEDULE_DELETE] = "schedule_delete",
     [ENGINE_SCHEDULE_LIST] = "schedule_list",
     [ENGINE_FIRE] = "fire",
+    [ENGINE_PLACEMENT] = "placement",
     [ENGINE_SWEEP] = "sweep",
 };
 
@@ -84,6 +87,15 @@ static inline void assert_asked(const struct engine_op *op)
         assert(op->claim.plan->want <= CLAIM_MAX);
         assert(op->claim.plan->step_count <= PLAN_STEPS_MAX);
         assert(op->claim.plan->max_rank < LEVEL_COUNT_MAX);
+    }
+    if (op->verb == ENGINE_PUT) {
+        assert(op->put.count > 0);
+        assert(op->put.items[0].only_known == op->put.items[op->put.count - 1].only_known);
+    }
+    if (op->verb == ENGINE_QUEUE_PLACE) {
+        assert(op->place.epoch > 0);
+        assert(op->place.epoch <= INT64_MAX);
+        assert(op->place.map_len <= PLACE_MAP_MAX);
     }
 }
 
@@ -155,6 +167,22 @@ struct engine_queue *engine_queue_each(struct engine *e, size_t *at)
     return e->ops->queue_each(e, at);
 }
 
+void engine_cell_each(struct engine *e, engine_cell_visit *visit, void *ctx)
+{
+    if (e->ops->cell_each)
+        e->ops->cell_each(e, visit, ctx);
+}
+
+void engine_partition_each(struct engine *e, struct engine_queue *q, engine_partition_visit *visit,
+                           void *ctx)
+{
+    const struct engine_partition only = {.state = "ok", .view = engine_queue_moment(q)};
+    if (e->ops->partition_each)
+        e->ops->partition_each(e, q, visit, ctx);
+    else
+        visit(ctx, &only);
+}
+
 enum status engine_health(struct engine *e, struct buf *detail)
 {
     return e->ops->health(e, detail);
@@ -175,6 +203,35 @@ void engine_backup_progress(struct engine *e, struct engine_backup_progress *p)
     *p = (struct engine_backup_progress){0};
     if (e->ops->backup_progress)
         e->ops->backup_progress(e, p);
+}
+
+uint32_t engine_queue_id(atomic_uint *next, const struct engine_op *op)
+{
+    unsigned free = atomic_load(next), id;
+    do
+        id = op->set.celled ? free + (op->set.cell - free) % QUEUE_CELLS : free;
+    while (!atomic_compare_exchange_weak(next, &free, id + 1));
+    return id;
+}
+
+bool engine_place_refuses(const struct queue_place *place, const struct engine_op *op)
+{
+    bool put = op->verb == ENGINE_PUT;
+    assert(put || op->verb == ENGINE_IMPORT);
+    for (uint32_t i = 1; put && i < op->put.count; i++)
+        assert(op->put.items[i].only_known == op->put.items[0].only_known);
+    uint64_t epoch = put ? op->put.epoch : op->import.epoch;
+    return epoch < place->epoch || (place->closed && !engine_only_known(op));
+}
+
+struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map, uint32_t map_len)
+{
+    assert(map_len <= PLACE_MAP_MAX);
+    struct queue_place *p = mem_alloc(sizeof(*p) + map_len);
+    *p = (struct queue_place){.epoch = epoch, .closed = closed, .map_len = map_len};
+    if (map_len > 0)
+        memcpy(p->map, map, map_len);
+    return p;
 }
 
 void engine_finish(struct engine *e, struct engine_op *op)

@@ -13,7 +13,9 @@
  *
  * Clocks. The caller passes `now`. Leases run on now.mono_ms. Delays, times to live and everything
  * that people see run on now.wall_ms. An engine with the capability SHARED may go by its server's
- * clock instead, and then by that alone.
+ * clock instead, and then by that alone; engine.ahead_us says how far that clock is ahead. Times
+ * in ops, views and messages are on the engine's clock, and no engine translates them, but for one
+ * that is made of others: what it says of all of them together is on now.wall_ms.
  *
  * Order in a queue. Within a level messages stand by (ready_ms, seq). The engine hands out seq,
  * below 2^48, growing in order of application. A message that comes back without a delay keeps
@@ -21,8 +23,8 @@
  * plan of that, and the engine carries it out.
  *
  * Threads. Everything is called on the shard's own thread, except engine_health, engine_speaks,
- * engine_backup and engine_backup_progress: these may be called from any thread, for any shard,
- * between open and close, several at a time. `wake` may be called from any thread.
+ * engine_cell_each, engine_backup and engine_backup_progress: these may be called from any thread,
+ * for any shard, between open and close, several at a time. `wake` may be called from any thread.
  *
  * What Triage guarantees for every op:
  *   1. Names, counts and lengths are within limits.h; times are within ±TIME_MS_MAX.
@@ -50,7 +52,8 @@
  *   6. ENGINE_REFUSED is for one op that the store will never take, however often it is asked. The
  *      other ops of its group are done without it.
  *   7. At most one unexpired receipt exists for a message.
- *   8. In a DURABLE engine leases, attempts, places, totals and configurations survive a restart.
+ *   8. In a DURABLE engine leases, attempts, order, totals, configurations and places (struct
+ *      queue_place) survive a restart.
  *   9. Foreign errors stop inside. They become a status, and engine_health() has the words.
  *  10. The cost of an op does not depend on how many messages wait, are scheduled or are leased.
  *
@@ -62,7 +65,8 @@
  *   import_key, import_from_slot                   messages from elsewhere (queue.h)
  *   schedule_copy, schedule_inherit, schedule_after schedules (schedule.h)
  *   message_new, message_set_…, message_free       a message to show (message.h)
- *   engine_finish                                  an op is done (below)
+ *   engine_moved, queue_place_new                  the place of a queue (below), as is the next
+ *   engine_finish                                  an op is done
  * An engine that keeps its queues in this process takes core/queue.h as a whole, through
  * resident.h: then every verb but QUEUE_SET and QUEUE_DELETE is there already. (QUEUE_OPEN is for
  * SHARED engines, which cannot be of that sort.) */
@@ -77,6 +81,15 @@
 struct engine;
 struct engine_kind;
 
+/* Which part of a larger queue this queue is. A caller that spreads a queue over several stores
+ * keeps it in each of them, so that a store refuses messages that were sent by an old map. */
+struct queue_place {
+    uint64_t epoch; /* grows with each change */
+    bool closed;    /* no new messages come in; what is there is claimed, moved and settled */
+    uint32_t map_len;
+    char map[]; /* text of the caller's, which the engine keeps and does not read */
+};
+
 /* A queue as the layer above sees it: the head of each engine's own struct. The caller reads it,
  * and writes only the last two fields. The handle begins with the QUEUE_SET or QUEUE_OPEN that gave
  * it out, with `touched`, or at open. It ends when the `done` of its QUEUE_DELETE returns, or, with
@@ -87,12 +100,16 @@ struct engine_queue {
     struct queue_config config;
     uint32_t version; /* of config: every change makes it another one */
     bool gone;        /* SHARED: another process deleted it */
+    /* Owned by the engine, and there until the next call of this shard; NULL: none was ever set,
+     * and the queue stands alone. */
+    const struct queue_place *place;
     /* What plans are made by. See LIVE_VIEW for how fresh it is. In a lane head_ms means something
      * only while `ready` is above 0; head_seq may be 0 then, which means that it is not known. */
     struct queue_view view;
     /* The view that people are shown: all its numbers are of one moment, so they add up. NULL: take
      * `view`. */
     const struct queue_view *moment;
+    uint32_t moments;   /* another number for each new *moment; 0 where there is none */
     uint64_t next_seq;  /* larger than every seq that was handed out, as far as is known here */
     uint32_t schedules; /* how many it has; without LIVE_VIEW not known, and 0 */
     uint32_t waiting;   /* the caller's: how many consumers wait for something to be ready */
@@ -113,12 +130,14 @@ enum engine_capability {
      * moment between two calls, and so is q->schedules; but the head of a lane may be an older one
      * until engine_holds() was true.
      *
-     * One exception, with options.asks: an op that needs something of a store that lags behind may
-     * be put off, and with it every later op of its queue but QUEUE_DELETE. They take effect in
-     * engine_poll, in order of submission, and engine_holds() is false for the queue until then; a
-     * SWEEP shows it to `touched` afterwards. A QUEUE_DELETE takes effect inside submit: of what
-     * was put off, the ops that need the store are answered with QUEUE_NOT_FOUND, the others take
-     * effect first, and with remove.if_empty the answer may be QUEUE_NOT_EMPTY.
+     * One exception, with options.asks: an op that needs something of a store that lags behind, or
+     * that has to be read from a disk, may be put off, and with it every later op of its queue but
+     * QUEUE_DELETE. They take effect in engine_poll, in order of submission, and engine_holds() is
+     * false for the queue until then; a SWEEP shows it to `touched` afterwards. What a SWEEP does
+     * to a queue may be put off in the same way, after the SWEEP itself is done. A QUEUE_DELETE
+     * takes effect inside submit: of what was put off, the ops that need the store are answered
+     * with QUEUE_NOT_FOUND, the others take effect first, and with remove.if_empty the answer may
+     * be QUEUE_NOT_EMPTY.
      *
      * Without LIVE_VIEW the view is what the answers so far say, less the messages that claims
      * under way may take. Its heads may be older than its counts, and a claim may find more or less
@@ -129,6 +148,12 @@ enum engine_capability {
      * configurations change under ops (op.outdated), and one of the processes speaks for all
      * (engine_speaks). Clocks are the store's. Without LIVE_VIEW. */
     ENGINE_SHARED = 1 << 2,
+    /* A queue is made of partitions in several cells: engine_partition_each() and the verb
+     * PLACEMENT. */
+    ENGINE_PARTITIONED = 1 << 3,
+    /* Keeps forward_to of a configuration, and answers PUT of a queue that has it as
+     * queue_put_elsewhere() does. Without it no queue moves away from this engine. */
+    ENGINE_MOVES = 1 << 4,
 };
 
 /* What an engine is told when it is opened. */
@@ -141,11 +166,14 @@ struct engine_setting {
         ENGINE_TEXT,
         ENGINE_NUMBER, /* up to UINT32_MAX */
         ENGINE_BYTES,  /* 64K, 128M, 1G, 2T */
+        ENGINE_LINES,  /* may be given several times: a text with a line for each */
     } type;
     uint64_t min, max; /* the range of a number, both 0 for any; the longest text */
     const char *value; /* the default, as it would be written */
     const char *takes; /* "DIR": what --help calls it */
     const char *help;
+    /* ENGINE_LINES, or NULL: the section of triage.conf in which NAME = VALUE means NAME=VALUE. */
+    const char *section;
     /* Not NULL: this is logged when the setting is given and another engine runs, because whoever
      * gives it means this engine. */
     const char *unused;
@@ -188,25 +216,30 @@ uint64_t engine_option_number(const struct engine_options *o, const char *name);
 
 /* What an engine counts. */
 
-/* A counter of one engine, declared in its kind. /metrics has it as triage_engine_NAME. */
+/* A counter of one engine, declared in its kind. /metrics has it as triage_engine_NAME, or as
+ * triage_NAME. */
 struct engine_counter {
     const char *name; /* "refills_total" */
+    bool bare;        /* triage_NAME */
     enum engine_counter_type { ENGINE_COUNTER, ENGINE_GAUGE } type;
     enum engine_counter_unit {
         ENGINE_PLAIN,
         ENGINE_MILLI,
-        ENGINE_MICRO
-    } unit; /* in which the engine counts; /metrics shows whole units */
+        ENGINE_MICRO,
+        ENGINE_MICRO_SIGNED, /* an int64_t in the place of the uint64_t */
+    } unit;                  /* in which the engine counts; /metrics shows whole units */
     const char *help;
     bool of_store; /* the same on every server that shares the store */
     /* Not NULL: a value for each of these, which /metrics shows with the label. */
     const char *label;
+    /* Each NULL has a place and no value. An open engine may have other labels than its kind in the
+     * registry, but as many. */
     const char *const *labels;
     uint32_t label_count;
     const char *after; /* the name of another counter: no samples while that is 0; or NULL */
 };
 
-#define ENGINE_OWN_MAX 40
+#define ENGINE_OWN_MAX 480
 
 /* Each shard counts for itself, and the layer above adds up; what belongs to the process is counted
  * by the first shard alone. An engine brings its part up to date in poll at the latest. */
@@ -351,6 +384,43 @@ typedef bool engine_speaks_fn(struct engine *e, struct instant now);
  *   - returns soon: it may look at a disk, and waits for no network */
 typedef enum status engine_health_fn(struct engine *e, struct buf *detail);
 
+/* A store of an engine that is made of several. */
+struct engine_cell {
+    const char *name;
+    uint32_t number;    /* the `partition` of what was put there */
+    const char *engine; /* the name of its kind */
+    const char *state;  /* a constant: "ok", or "away" while it does not answer */
+    int64_t ahead_us;   /* see struct engine */
+    struct buf detail;  /* words for people as in engine_health; the engine's to free */
+};
+
+/* Shows the stores that the engine is made of. Optional; without it there is one, which has no
+ * name. Any thread.
+ * Engine:
+ *   - in order of their numbers; what is shown is borrowed for the call
+ *   - returns soon, as engine_health */
+typedef void engine_cell_visit(void *ctx, const struct engine_cell *c);
+typedef void engine_cell_each_fn(struct engine *e, engine_cell_visit *visit, void *ctx);
+
+/* A part of a queue, in one store. */
+struct engine_partition {
+    uint32_t number;
+    const char *cell;              /* a name, or NULL: the store has none */
+    const char *state;             /* as of a cell */
+    const struct queue_view *view; /* of one moment; times are on now.wall_ms */
+    const char *placement;         /* "open", "draining"; NULL: the engine has no placements */
+    uint32_t buckets;              /* of dedup keys; of 256 */
+    const char *levels;            /* that it wants, each ended by a newline; NULL: it names none */
+};
+
+/* Shows the partitions of a queue. Optional; without it there is one, with the number 0 and all
+ * that engine_queue_moment() has.
+ * Engine:
+ *   - in order of their numbers; together they are what engine_queue_moment() has */
+typedef void engine_partition_visit(void *ctx, const struct engine_partition *p);
+typedef void engine_partition_each_fn(struct engine *e, struct engine_queue *q,
+                                      engine_partition_visit *visit, void *ctx);
+
 /* Makes a consistent copy of the store while it serves. Optional; without it there are no backups.
  * Any thread; takes its time.
  * Triage:
@@ -383,6 +453,8 @@ struct engine_ops {
     engine_queue_each_fn *queue_each;
     engine_speaks_fn *speaks; /* optional */
     engine_health_fn *health;
+    engine_cell_each_fn *cell_each; /* optional, as the next */
+    engine_partition_each_fn *partition_each;
     engine_backup_fn *backup; /* optional, as the next */
     engine_backup_progress_fn *backup_progress;
     engine_finished_fn *finished; /* wrappers only */
@@ -399,6 +471,9 @@ struct engine {
     uint64_t in_flight; /* submitted and not done: engine_submit and engine_finish count */
     uint32_t reading;   /* reads under way, for engine_holds or a sweep; each will wake the shard */
     bool failed;        /* for good: only a restart can bring it back to what is on disk */
+    /* SHARED: by how many microseconds the store's clock is ahead of now.wall_ms, as far as the
+     * answers tell; below 0: it is behind. 0: it is the same clock, or nothing is known yet. */
+    int64_t ahead_us;
 };
 
 /* Kinds */
@@ -426,7 +501,7 @@ typedef void engine_preview_fn(const struct engine_options *options, struct engi
 /* An engine as a whole: what registry.c lists. */
 struct engine_kind {
     const char *name;
-    uint32_t capabilities; /* a set of enum engine_capability */
+    uint32_t capabilities; /* a set of enum engine_capability; an open engine may have fewer */
     engine_open_fn *open;
     engine_migrate_fn *migrate; /* optional, as the next two */
     engine_inspect_fn *inspect;
@@ -435,6 +510,7 @@ struct engine_kind {
     uint32_t setting_count;
     const struct engine_counter *counters;
     uint32_t counter_count;
+    const char *store;     /* the setting that names its store, in a cell too; NULL: it has none */
     const char *place;     /* the setting that says where the data is, for the log; or NULL */
     const char *no_backup; /* what to do instead, where there is no backup: half a sentence */
 };
@@ -483,6 +559,26 @@ struct engine_queue *engine_queue_each(struct engine *e, size_t *at);
 MUST_USE enum status engine_backup(struct engine *e, struct engine_backup *b);
 void engine_backup_progress(struct engine *e, struct engine_backup_progress *p);
 enum status engine_health(struct engine *e, struct buf *detail);
+void engine_cell_each(struct engine *e, engine_cell_visit *visit, void *ctx);
+void engine_partition_each(struct engine *e, struct engine_queue *q, engine_partition_visit *visit,
+                           void *ctx);
+
+/* For engines: the id of a queue that is being made, as op->set asks for. *next is the smallest
+ * that was never used; it is shared by all shards of the store. */
+uint32_t engine_queue_id(atomic_uint *next, const struct engine_op *op);
+
+/* For engines: whether the place of its queue refuses this PUT or IMPORT, which is MOVED then. */
+bool engine_place_refuses(const struct queue_place *place, const struct engine_op *op);
+static inline bool engine_moved(const struct engine_op *op)
+{
+    return op->queue->place && engine_place_refuses(op->queue->place, op);
+}
+static inline bool engine_only_known(const struct engine_op *op)
+{
+    return op->verb == ENGINE_PUT && op->put.items[0].only_known;
+}
+/* To be freed with free(). */
+struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map, uint32_t map_len);
 
 /* For engines: reports an op as done, from inside poll. The op is the caller's again, and may be
  * gone when this returns. */

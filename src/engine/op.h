@@ -60,9 +60,9 @@ typedef void engine_visit(struct engine_op *op, const struct engine_queue *q,
                           const struct message *m, struct instant now);
 
 /* Shows a queue that changed in a sweep. It may have messages for waiting consumers. In a SHARED
- * engine the queue may be new, or have another configuration. With q->gone another process has
- * deleted it: the handle ends when the call has returned and no op of the queue is under way any
- * more. */
+ * engine the queue may be new, or have another configuration or place. With q->gone another process
+ * has deleted it: the handle ends when the call has returned and no op of the queue is under way
+ * any more. */
 typedef void engine_touched(struct engine_op *op, struct engine_queue *q);
 
 /* Shows a schedule, borrowed for the call. In a sweep the schedule is due at `now`, which is the
@@ -86,7 +86,8 @@ enum engine_verb {
      *   - one creation of a name at a time, and none while the name has a handle here
      * Engine, creating:
      *   - op->queue is the new handle at done; slots come from levels_adopt_slots(NULL, …)
-     *   - the queue's id was never used in this store before, not by a deleted queue either
+     *   - the queue's id was never used in this store before, not by a deleted queue either; with
+     *     set.celled it is as set.cell says
      *   - SHARED: when another process has made the name meanwhile, op->queue is that queue,
      *     set.existed is true and its configuration is left as it is
      * Engine, changing:
@@ -97,7 +98,7 @@ enum engine_verb {
      *   - a schedule keeps the level that it names, or the heir of that level
      *   - LEVEL_IN_USE: a level with messages (queue_view_used), or one that a schedule names,
      *     would vanish; set.level_name names it, and points into q->config or to a constant.
-     *     set.schedule_name is the schedule, or empty
+     *     set.schedule_name, unless it is NULL, gets the name of the schedule, or none
      *   - with set.dry nothing is changed, and the answer is the one that it would have had */
     ENGINE_QUEUE_SET,
 
@@ -112,9 +113,25 @@ enum engine_verb {
      *   - deleting a large queue takes time, which the engine spreads over the sweeps to come */
     ENGINE_QUEUE_DELETE,
 
+    /* Gives a queue another place (struct queue_place), if that is newer than the one it has.
+     * Triage:
+     *   - place.epoch is 1 to INT64_MAX; place.map has up to PLACE_MAP_MAX bytes of UTF-8, no NUL
+     * Engine:
+     *   - if place.epoch is larger than the epoch of the present place (0 when there is none), the
+     *     store takes epoch, closed and map in one step; place.stale is false. Otherwise nothing is
+     *     changed and place.stale is true, which is OK too
+     *   - at done q->place is no older than what the store had at that moment
+     *   - when it is done, no PUT or IMPORT that the new place refuses takes effect any more, in no
+     *     process; and every one that took effect before is as durable as the op
+     *   - the configuration and its version stay: no op is `outdated` by it
+     *   - a place is kept, copied by backups and deleted with its queue */
+    ENGINE_QUEUE_PLACE,
+
     /* Stores the drafts of put.items, in order.
      * Triage:
      *   - count is 1 or more; draft.body holds payload, metadata and dedup key, one after the other
+     *   - put.epoch is that of the place by which the caller chose this queue; 0: it knows of none
+     *   - only_known is set in all items or in none
      * Engine, for each item:
      *   - item.status OK: it is stored, at the level that levels_resolve() finds for its priority,
      *     ready at draft.ready_ms, or at now + delay_ms when that is READY_NOW; scheduled until
@@ -127,7 +144,14 @@ enum engine_verb {
      *   - in this order: UNKNOWN_PRIORITY; deduplicated; PAYLOAD_TOO_LARGE, when it would not fit
      *     into max_bytes of an empty queue; QUEUE_FULL, when ready and scheduled have reached
      *     max_depth or would pass max_bytes
-     *   - STORAGE_FULL is before all of these, and is for the op with all its items */
+     *   - an item with only_known is never stored: OK and deduplicated as above, or
+     *     MESSAGE_NOT_FOUND when no message has its key; no limit of the queue refuses it
+     *   - MOVED, then STORAGE_FULL, are before all of these, and are for the op with all its items
+     *   - MOVED: the queue has a place, and put.epoch is smaller than the epoch of that, or it is
+     *     closed; at done q->place is the place that refused the op, or a newer one. Items with
+     *     only_known are let through by a closed place
+     *   - MOVES: a queue whose configuration has forward_to stores nothing. What is deduplicated is
+     *     answered so; every other item is refused with QUEUE_MOVED */
     ENGINE_PUT,
 
     /* Stores import.items as they were in another store, in order.
@@ -141,7 +165,8 @@ enum engine_verb {
      *   - OK and item.known: the same message (import_key) was imported within IMPORT_KNOWN_MS; id
      *     is that one's, the body stays the caller's
      *   - its dedup key counts as if it had been put at enqueued_ms, unless somebody has the key
-     *   - UNKNOWN_PRIORITY; STORAGE_FULL for the op with all its items */
+     *   - UNKNOWN_PRIORITY; MOVED (by import.epoch) and STORAGE_FULL for the op with all its items
+     */
     ENGINE_IMPORT,
 
     /* Leases messages by a plan (core/policy.h says how to carry one out).
@@ -247,8 +272,12 @@ enum engine_verb {
     ENGINE_LIST,
 
     /* As LIST, for dead letters alone.
+     * Triage:
+     *   - list.after is zero, a cursor, or has the seq of a message alone; then list.after_queue is
+     *     the queue in the id of that message, or 0
      * Engine:
-     *   - by seq, from list.after.seq + 1 on */
+     *   - by seq, from list.after.seq + 1 on. An engine that makes one queue of several has to look
+     *     at list.after_queue; others do not */
     ENGINE_DEAD_LIST,
 
     /* Makes dead letters ready: bulk.ids, or up to bulk.max of all with seq < bulk.before_seq.
@@ -317,12 +346,31 @@ enum engine_verb {
      *     refuses a step itself with fire.refused, which becomes op->status. A schedule whose step
      *     was refused is not shown as due for SCHEDULE_AGAIN_MS, so that it does not stand before
      *     others
+     *   - no place refuses it
      *   - SCHEDULE_NOT_FOUND */
     ENGINE_FIRE,
+
+    /* Changes which cells have a queue, and where its new messages go.
+     * Triage:
+     *   - only asked of an engine with the capability PARTITIONED; docs/scaling.md has the rules
+     *   - placement.cell is a name, which the engine may not have
+     * Engine:
+     *   - OK: the change is in force, and every cell that answers holds to it
+     *   - CELL_NOT_FOUND; PLACEMENT_REFUSED, with a sentence in placement.why */
+    ENGINE_PLACEMENT,
     ENGINE_VERB_COUNT
 };
 
+enum placement_change {
+    PLACEMENT_OPEN,   /* the cell takes new messages, and a fair share of the dedup keys */
+    PLACEMENT_DRAIN,  /* it takes no new ones; what it has is claimed, or moved away */
+    PLACEMENT_REMOVE, /* it has none, and its partition goes */
+    PLACEMENT_GIVE,   /* placement.text: buckets of dedup keys, "0-41 99" */
+    PLACEMENT_WANT,   /* placement.text: names of levels, each ended by a newline; NULL: none */
+};
+
 #define SCHEDULE_AGAIN_MS 1000
+#define QUEUE_CELLS       1024 /* see set.cell */
 
 extern const char *const engine_verb_names[ENGINE_VERB_COUNT]; /* "put" */
 
@@ -368,20 +416,34 @@ struct engine_op {
             const char *name; /* creating */
             const struct queue_config *config;
             bool dry;
-            const char *level_name;                 /* out: the level that is in use */
-            char schedule_name[QUEUE_NAME_MAX + 1]; /* out: of one that names it */
-            bool existed;                           /* out: see QUEUE_SET */
+            /* Creating: the queue's id is `cell` modulo QUEUE_CELLS, so that the queues of several
+             * stores have different ids. */
+            bool celled;
+            uint16_t cell;
+            const char *level_name; /* out: the level that is in use */
+            /* Out: of one that names it. The caller's, QUEUE_NAME_MAX + 1 bytes, or NULL. */
+            char *schedule_name;
+            bool existed; /* out: see QUEUE_SET */
         } set;
         struct {           /* QUEUE_DELETE */
             bool if_empty; /* what this process put there the caller has looked for */
         } remove;
+        struct { /* QUEUE_PLACE */
+            uint64_t epoch;
+            bool closed;
+            const char *map;
+            uint32_t map_len;
+            bool stale; /* out */
+        } place;
         struct {
             struct put_item *items;
             uint32_t count;
+            uint64_t epoch;
         } put;
         struct {
             struct import_item *items;
             uint32_t count;
+            uint64_t epoch;
         } import;
         struct {
             struct plan *plan;
@@ -416,6 +478,7 @@ struct engine_op {
         } one;
         struct { /* LIST, DEAD_LIST */
             struct list_cursor after;
+            uint32_t after_queue; /* DEAD_LIST */
             uint32_t limit;
             const uint8_t *slots;    /* LIST */
             uint32_t slot_count;     /* 0: everything */
@@ -458,6 +521,12 @@ struct engine_op {
             struct put_item *item; /* its answer is the engine's; NULL when the step puts none */
             bool stale;            /* out */
         } fire;
+        struct { /* PLACEMENT */
+            const char *cell;
+            enum placement_change change;
+            const char *text;
+            const char *why; /* out */
+        } placement;
     };
 };
 
