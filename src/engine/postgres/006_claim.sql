@@ -1,5 +1,5 @@
--- Claiming by plan: so many from this level, then so many from that one. The plan comes from the
--- caller: the server, or 011_policy.sql.
+-- Claims by plan. A plan says: so many messages from this level, then so many from that one. The
+-- caller makes it: the server, or 011_policy.sql.
 
 CREATE TYPE triage.delivered AS (
     place int,         -- in the order in which they are handed out
@@ -66,8 +66,8 @@ BEGIN
     RETURN room;
 END $$;
 
--- The latest ready time that has waited for p_wait_ms by now, without the time that the queue was
--- paused.
+-- The ready time of a message that has waited for exactly p_wait_ms by now. Time in which the queue
+-- was paused does not count.
 CREATE FUNCTION triage.cutoff(q triage.queue, p_now bigint, p_wait_ms bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -87,9 +87,9 @@ BEGIN
     RETURN at_ms - left_ms;
 END $$;
 
--- By slot + 1: the ready time up to which messages count as more urgent than their level by now, and
--- the one up to which they have waited longer than it promises. NULL for levels, and queues, in which
--- no message ever does.
+-- Two ready times for each level, by slot + 1: messages up to the first count as more urgent than
+-- their level by now, and messages up to the second have waited longer than the level promises.
+-- NULL for levels, and queues, in which no message ever does.
 CREATE FUNCTION triage.aged_until(q triage.queue, p_now bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -223,7 +223,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Leases a message for each of the first p_want units that there are any for.
+-- Leases a message for each of the first p_want units, as far as there are messages for them.
 CREATE FUNCTION triage.claim_units(q triage.queue, p_units smallint[], p_steps int[], p_want int,
     p_lease_ms bigint, p_receipts bytea, p_now bigint) RETURNS SETOF triage.delivered
 LANGUAGE plpgsql ROWS 100 AS $$

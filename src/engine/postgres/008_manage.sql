@@ -247,8 +247,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Cancels up to p_max scheduled and ready messages with seq < p_before, which is all there are when
--- it is NULL. Returns how many, and p_before for the next portion.
+-- Cancels up to p_max scheduled and ready messages with seq < p_before; p_before NULL means all
+-- that there are now. Returns how many, and p_before for the next portion.
 CREATE FUNCTION triage.engine_purge(p_queue int, p_version int, p_max int, p_before bigint,
     p_now bigint DEFAULT NULL, OUT purged int, OUT before bigint)
 LANGUAGE plpgsql
@@ -332,7 +332,7 @@ BEGIN
     END IF;
 END $$;
 
--- Drops dead letters for good. Which ones is said as above.
+-- Drops dead letters for good. The parameters choose them as above.
 CREATE FUNCTION triage.engine_dead_drop(p_queue int, p_version int, p_seq bigint[],
     p_slot smallint[], p_ready_ms bigint[], p_max int, p_after bigint, p_before bigint,
     OUT dropped int, OUT last_seq bigint)

@@ -154,7 +154,7 @@ BEGIN
     RETURN total;
 END $$;
 
--- Takes a portion of what a deleted queue still holds, and last the queue itself.
+-- Removes a portion of what a deleted queue still holds, and at the end the queue itself.
 CREATE FUNCTION triage.sweep_deleted(p_queue int, p_max int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -193,8 +193,8 @@ BEGIN
     END IF;
 END $$;
 
--- A message that was being enqueued while its level was taken away has a slot that no level has.
--- It joins the default level.
+-- A message that was enqueued while its level was being dropped has a slot that no level has. It
+-- joins the default level.
 CREATE FUNCTION triage.sweep_stray(p_queue int, p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -222,35 +222,6 @@ BEGIN
     PERFORM FROM triage.engine_move(p_queue, q.version, m.seqs, m.slots, m.born,
         (SELECT l.slot FROM triage.level l WHERE l.queue = p_queue AND l.rank = q.default_rank),
         'triage', 'its level is gone', p_now);
-END $$;
-
--- The parts of a sweep that one server at a time is enough for.
-CREATE FUNCTION triage.sweep_slowly(p_max int, p_now bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    each record;
-BEGIN
-    IF NOT pg_try_advisory_xact_lock(7424, 0) THEN
-        RETURN;
-    END IF;
-    FOR each IN
-        SELECT q.id AS queue
-        FROM triage.queue q CROSS JOIN LATERAL triage.last_count(q.id) c
-        WHERE c.at_ms <= p_now - 200
-            AND EXISTS (SELECT FROM triage.tally t WHERE t.queue = q.id AND t.tx >= c.seen_max)
-        LIMIT 100
-    LOOP
-        IF triage.count_up(each.queue, p_now) THEN
-            PERFORM triage.sweep_stray(each.queue, p_now);
-        END IF;
-    END LOOP;
-    FOR each IN SELECT id FROM triage.queue WHERE deleted LIMIT 10 LOOP
-        PERFORM triage.sweep_deleted(each.id, p_max);
-    END LOOP;
-    DELETE FROM triage.mark WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM triage.mark WHERE at_ms < triage.now_ms() - 3600000 ORDER BY at_ms
-        LIMIT p_max));
-    DELETE FROM triage.waiting WHERE until_ms < p_now - 60000;
 END $$;
 
 -- When the next delay, lease or time to live ends; NULL: there is none.

@@ -1,6 +1,6 @@
 -- Configuring queues from SQL. The shape is that of the HTTP interface: seconds, and null for
--- "none". What is public from here on may be called by whoever may use the schema; it runs with the
--- rights of the schema's owner, so that nobody else needs any on the tables.
+-- "none". Functions marked "Public" may be called by every role that may use the schema. They run
+-- with the rights of the schema's owner, so that other roles need no rights on the tables.
 
 -- How a level is shown as a priority: its number, or else its name.
 CREATE FUNCTION triage.priority_of(p_level triage.level) RETURNS text

@@ -31,7 +31,7 @@ BEGIN
     RETURN ARRAY(SELECT (p / common)::int FROM unnest(parts) WITH ORDINALITY t (p, at) ORDER BY at);
 END $$;
 
--- The place of the level with the most tokens among the present ones; 0 when none of them has any.
+-- The level that has the most tokens, of those that are present; 0 when none of them has a token.
 CREATE FUNCTION triage.tokens_pick(p_left int[], p_present boolean[]) RETURNS int
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -45,7 +45,7 @@ BEGIN
     RETURN best;
 END $$;
 
--- The tokens after a random number of steps into the cycle.
+-- The tokens that are left after a random number of steps of the cycle.
 CREATE FUNCTION triage.tokens_start(p_full int[]) RETURNS int[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -60,7 +60,7 @@ BEGIN
     RETURN here;
 END $$;
 
--- The rank that a message counts as which has waited for so long at this one.
+-- The rank that a message of this rank counts as, after waiting for so long.
 CREATE FUNCTION triage.effective_rank(p_rank int, p_age_ms bigint[], p_waited_ms bigint) RETURNS int
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -74,7 +74,8 @@ BEGIN
     RETURN rank;
 END $$;
 
--- How long a message has waited that is ready since then, without the time the queue was paused.
+-- How long a message has waited that became ready at this time. Time in which the queue was paused
+-- does not count.
 CREATE FUNCTION triage.waited_ms(q triage.queue, p_ready_ms bigint, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

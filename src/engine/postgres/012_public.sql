@@ -140,7 +140,7 @@ BEGIN
     RETURN purged;
 END $$;
 
--- Dead letters away for good.
+-- Drops dead letters for good.
 CREATE FUNCTION triage.purge_dead(queue text, max int DEFAULT 1000) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
 DECLARE

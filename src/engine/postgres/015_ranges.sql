@@ -1,7 +1,7 @@
--- What a value may be. SQL refuses what the HTTP interface refuses, by the same numbers: a word
--- between two @ is that of src/base/limits.h, put in when the program is built. Here are the public
--- functions that take values from an application; a database that has them already gets these
--- instead.
+-- The ranges of values. SQL refuses what the HTTP interface refuses, by the same numbers: a word
+-- between two @ is the name of a limit in src/base/limits.h, and the build puts in its number. This
+-- file has the public functions that take values from an application. In a database that has older
+-- ones these replace them.
 
 -- How long an interval may be, both ends included.
 CREATE FUNCTION triage.check_seconds(p_field text, p_value interval, p_least numeric,
@@ -163,7 +163,8 @@ BEGIN
     RETURN levels;
 END $$;
 
--- Of a configuration what is no number by itself: p_given as it was given, p_next what comes of it.
+-- Checks the fields of a configuration that are not plain numbers. p_given is the change, p_next
+-- the configuration that it makes.
 CREATE FUNCTION triage.check_config(p_given jsonb, p_next jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -235,46 +236,6 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION triage.expect_put(q triage.queue, p_status text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF p_status = 'queue-full' THEN
-        PERFORM triage.refuse(429, p_status, format('queue %s is at its limit', q.name));
-    ELSIF p_status IS NOT NULL THEN
-        PERFORM triage.refuse(413, p_status, 'larger than all that the queue may hold');
-    END IF;
-END $$;
-
-CREATE OR REPLACE FUNCTION triage.enqueue_one(p_queue text, p_payload bytea, p_kind smallint,
-    p_priority text, p_delay interval, p_delay_until timestamptz, p_dequeue_at bigint,
-    p_dedup_key text, p_ttl interval, p_metadata jsonb) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
-DECLARE
-    q triage.queue;
-    l triage.level;
-    put triage.put_result;
-BEGIN
-    PERFORM triage.check_payload(p_payload);
-    IF num_nonnulls(p_delay, p_delay_until, p_dequeue_at, p_ttl) > 0 THEN
-        PERFORM triage.check_times(p_delay, p_delay_until, p_dequeue_at, p_ttl);
-    END IF;
-    IF p_dedup_key IS NOT NULL THEN
-        PERFORM triage.check_bytes('dedup_key', p_dedup_key, 1, @DEDUP_KEY_MAX@);
-    END IF;
-    IF p_metadata IS NOT NULL THEN
-        PERFORM triage.check_metadata(p_metadata);
-    END IF;
-    q := triage.queue_ensure(p_queue);
-    l := triage.level_named(q, p_priority);
-    put := triage.engine_put(q.id, q.version, ARRAY[l.slot], ARRAY[p_payload], ARRAY[p_kind],
-        ARRAY[p_metadata::text],
-        CASE WHEN p_dedup_key IS NOT NULL THEN ARRAY[convert_to(p_dedup_key, 'UTF8')] END,
-        ARRAY[coalesce(p_dequeue_at, triage.to_ms(p_delay_until))], ARRAY[triage.to_ms(p_delay)],
-        ARRAY[triage.to_ms(p_ttl)]);
-    PERFORM triage.expect_put(q, put.status);
-    RETURN triage.id_format(q.id, put.slot, put.ready_ms, put.seq);
-END $$;
-
 -- Text is kept byte for byte, jsonb as its text, bytea as it is; each comes back as it went in.
 CREATE OR REPLACE FUNCTION triage.enqueue(queue text, payload text, priority text DEFAULT NULL,
     delay interval DEFAULT NULL, delay_until timestamptz DEFAULT NULL,
@@ -302,33 +263,6 @@ LANGUAGE sql AS $$
     SELECT triage.enqueue_one(queue, payload, 2::smallint, priority, delay, delay_until, dequeue_at,
         dedup_key, ttl, metadata)
 $$;
-
--- Many payloads at once, all with the same priority and delay; their ids, in order.
-CREATE OR REPLACE FUNCTION triage.enqueue_many(queue text, payloads text[],
-    priority text DEFAULT NULL, delay interval DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS SETOF text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = triage, pg_temp AS $$
-DECLARE
-    q triage.queue;
-    l triage.level;
-    n int := cardinality(payloads);
-    put record;
-BEGIN
-    PERFORM triage.check_payload(convert_to(p, 'UTF8')) FROM unnest(payloads) p;
-    PERFORM triage.check_times(delay, NULL, NULL, ttl);
-    q := triage.queue_ensure(enqueue_many.queue);
-    l := triage.level_named(q, priority);
-    FOR put IN
-        SELECT * FROM triage.engine_put(q.id, q.version, array_fill(l.slot, ARRAY[n]),
-            ARRAY(SELECT convert_to(p, 'UTF8') FROM unnest(payloads) WITH ORDINALITY t (p, at)
-                  ORDER BY at),
-            array_fill(0::smallint, ARRAY[n]), array_fill(NULL::text, ARRAY[n]), NULL,
-            array_fill(NULL::bigint, ARRAY[n]), array_fill(triage.to_ms(delay), ARRAY[n]),
-            array_fill(triage.to_ms(ttl), ARRAY[n])) ORDER BY place
-    LOOP
-        PERFORM triage.expect_put(q, put.status);
-        RETURN NEXT triage.id_format(q.id, put.slot, put.ready_ms, put.seq);
-    END LOOP;
-END $$;
 
 CREATE OR REPLACE FUNCTION triage.return_one(p_id text, p_receipt text, p_release boolean,
     p_delay interval, p_reason text) RETURNS text

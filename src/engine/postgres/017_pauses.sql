@@ -1,4 +1,5 @@
--- Pausing from SQL is noted with its time, as it is over HTTP: a message does not age meanwhile.
+-- A pause from SQL is noted with its time, as over HTTP, because a message does not age during a
+-- pause.
 
 -- The pauses of a queue that is paused, or not any more, at p_now. The latest 16 are kept: the two
 -- oldest become one of the same length that ends with the second.

@@ -49,19 +49,20 @@ LANGUAGE sql AS $$
     SELECT * FROM triage.escalate_many(queue, priority::text, filter, actor, reason, dry_run)
 $$;
 
--- Where others with a default come before it, a second function would make claim('mail', 10)
--- ambiguous. So these two take the place of those that were there, and any type: what is not known
--- (a literal in quotes, a NULL) is text to anycompatible.
--- Who may call them stays as it was: remembered here, given back below.
+-- Where other parameters with a default come before the priority, a second function would make
+-- claim('mail', 10) ambiguous. So these two functions replace the old ones, and take a priority of
+-- any type: to anycompatible a literal in quotes and a NULL are text. The roles that may call them
+-- stay the same: their rights are remembered here and given back below.
 SELECT set_config('triage.rights_' || p.proname, p.proacl::text, true)
 FROM pg_proc p
 WHERE p.oid IN (to_regprocedure('triage.claim(text, int, text, interval)'),
                 to_regprocedure('triage.redrive(text, text[], int, text)'));
 
--- A claim by SQL that plans first and takes then is not in strict order when something comes back to
--- its place in between: a lease ends, the plan counted on one message of that level, the one that
--- came back is taken for it, and the one that was there is left behind less urgent ones. So where
--- the order is strict and nothing ages, the claim of a server does it, which is one statement.
+-- A claim in SQL that first plans and then takes is not always in strict order. Example: a lease
+-- ends in between, and its message comes back to its place. The plan counted on one message of that
+-- level. Now it takes the one that came back, and the other one is left behind less urgent ones. So
+-- where the order is strict and nothing ages, the claim uses the function of servers, which is one
+-- statement.
 DROP FUNCTION IF EXISTS triage.claim(text, int, text, interval);
 CREATE FUNCTION triage.claim(queue text, max int DEFAULT 1,
     min_priority anycompatible DEFAULT NULL::text, visibility_timeout interval DEFAULT NULL)

@@ -30,8 +30,9 @@ CREATE TABLE triage.schedule (
 ) WITH (fillfactor = 50);
 CREATE INDEX schedule_show ON triage.schedule (show_ms);
 
--- Whoever looks for what is due begins where the last one ended, as with delays (009_sweep.sql): the
--- dead of earlier due times stand before that. So show_ms is never set to a time that is over.
+-- A search for due schedules begins where the last one ended, as with delays (009_sweep.sql),
+-- because before that place stand the dead rows of earlier due times. So show_ms is never set to a
+-- time that is over.
 INSERT INTO triage.sweeping VALUES ('schedule', 60000, -140737488355328, 0);
 
 CREATE FUNCTION triage.engine_schedule_delete(p_queue int, p_version int, p_name text)
@@ -76,8 +77,8 @@ BEGIN
     END IF;
 END $$;
 
--- When the next one is due; NULL: none will be. Those that are due already were shown, and are
--- looked at again with the next regular sweep.
+-- When the next schedule is due; NULL: none will be. Schedules that are due already were shown, and
+-- the next regular sweep looks at them again.
 CREATE FUNCTION triage.engine_schedules_next(p_now bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -85,46 +86,6 @@ BEGIN
     RETURN (SELECT s.show_ms FROM triage.schedule s
             WHERE s.show_ms > coalesce(p_now, triage.now_ms()) AND s.show_ms < @TIME_MS_MAX@
             ORDER BY s.show_ms LIMIT 1);
-END $$;
-
--- Fires the due time p_due: puts the message of the arrays, as engine_put() does, unless p_at, the
--- due time it is for, is not behind the last one that had a message; p_at NULL: there is none to
--- put. `stale`: p_due is not the next due time any more, or somebody is just firing it. The row is
--- never waited for, because whoever holds it may wait for a lock of this transaction.
-CREATE FUNCTION triage.engine_fire(p_queue int, p_version int, p_name text, p_due bigint,
-    p_next bigint, p_at bigint, p_made_up int, p_slot smallint[], p_payload bytea[],
-    p_kind smallint[], p_metadata text[], p_key bytea[], p_delay_ms bigint[], p_ttl_ms bigint[],
-    p_now bigint DEFAULT NULL,
-    OUT known boolean, OUT stale boolean, OUT puts boolean, OUT put triage.put_result)
-LANGUAGE plpgsql
-SET search_path = triage, pg_temp SET enable_seqscan = off SET jit = off AS $$
-DECLARE
-    s triage.schedule;
-BEGIN
-    PERFORM triage.queue_kept(p_queue, p_version);
-    SELECT * INTO s FROM triage.schedule t WHERE t.queue = p_queue AND t.name = p_name
-    FOR UPDATE SKIP LOCKED;
-    known := s.queue IS NOT NULL
-        OR EXISTS (SELECT FROM triage.schedule t WHERE t.queue = p_queue AND t.name = p_name);
-    stale := s.next_ms IS DISTINCT FROM p_due;
-    puts := false;
-    IF stale THEN
-        RETURN;
-    END IF;
-    IF p_at > s.last_ms THEN
-        SELECT * INTO put FROM triage.engine_put(p_queue, p_version, p_slot, p_payload, p_kind,
-            p_metadata, p_key, NULL, p_delay_ms, p_ttl_ms, p_now);
-        puts := true;
-    END IF;
-    IF put.status IS NOT NULL THEN
-        UPDATE triage.schedule t SET show_ms = coalesce(p_now, triage.now_ms()) + 1000
-        WHERE t.queue = p_queue AND t.name = p_name;
-        RETURN;
-    END IF;
-    UPDATE triage.schedule t SET next_ms = p_next,
-        show_ms = greatest(p_next, coalesce(p_now, triage.now_ms())), made_up = p_made_up,
-        last_ms = CASE WHEN puts THEN p_at ELSE t.last_ms END, count = t.count + puts::int
-    WHERE t.queue = p_queue AND t.name = p_name;
 END $$;
 
 -- The name is free at once; what the queue held is removed by sweeping, in portions. A queue with

@@ -1,5 +1,6 @@
--- What one server does for all that share the database, such as sending alerts. Whoever has a duty
--- says so again before its time is over; when it does not, the next who asks has it.
+-- Duties: what one server does for all servers on the database, such as sending alerts. The server
+-- that has a duty renews it before its time is over. If it does not, the next server that asks gets
+-- the duty.
 CREATE TABLE triage.duty (
     name text PRIMARY KEY,
     node uuid NOT NULL,
@@ -7,8 +8,8 @@ CREATE TABLE triage.duty (
 );
 INSERT INTO triage.duty VALUES ('alerts', '00000000-0000-0000-0000-000000000000', 0);
 
--- Takes a duty that is free, or keeps one's own, for another p_ms; false when somebody else has it.
--- Nobody waits here: a transaction that holds the row is somebody else's taking it.
+-- Takes a duty that is free, or renews one's own, for another p_ms; false when another server has
+-- it. Nobody waits here: if a transaction holds the row, another server is taking the duty.
 CREATE FUNCTION triage.engine_duty(p_name text, p_node uuid, p_ms bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -11,7 +11,7 @@ CREATE FUNCTION triage.time_ms() RETURNS bigint
 LANGUAGE sql STABLE
 RETURN coalesce(nullif(current_setting('triage.now_ms', true), '')::bigint, triage.now_ms());
 
--- What was done up to then is not kept any more.
+-- The time up to which done messages are no longer kept.
 CREATE FUNCTION triage.history_from(p_queue int) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT greatest(q.history_since_ms, triage.time_ms() - q.history_ms)
@@ -103,76 +103,6 @@ LANGUAGE sql STABLE AS $$
             WHERE m.born_slot = p_slot AND m.born_ms = p_ready_ms AND m.queue = p_queue)
         THEN 'receipt-expired' ELSE 'message-not-found' END
 $$;
-
-CREATE OR REPLACE FUNCTION triage.engine_ack(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
-    p_ready_ms bigint[], p_receipt bytea[], p_now bigint DEFAULT NULL) RETURNS SETOF triage.settled
-LANGUAGE plpgsql ROWS 100
-SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    q triage.queue := triage.queue_at(p_queue, p_version);
-    now_ms bigint := coalesce(p_now, triage.now_ms());
-    done bigint[];
-    used bytea[];
-    slots smallint[];
-    moved boolean; -- some, to another level than the id names
-    large bigint[];
-    keyed bigint[];
-    keys bytea[];
-BEGIN
-    WITH gone AS (
-        DELETE FROM triage.leased
-        WHERE ctid = ANY (ARRAY(
-            SELECT r.at
-            FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) i (seq, slot, ready_ms, receipt)
-                CROSS JOIN LATERAL (
-                    SELECT l.ctid AS at, l.* FROM triage.leased l WHERE l.seq = i.seq
-                    OFFSET 0 FOR UPDATE) r
-            WHERE r.receipt = i.receipt AND r.until_ms > now_ms AND r.queue = p_queue
-                AND r.born_slot = i.slot AND r.born_ms = i.ready_ms))
-        RETURNING *),
-    kept AS (
-        INSERT INTO triage.history
-        SELECT g.seq, g.ready_ms, g.born_ms, g.enqueued_ms, g.queue, g.attempts, g.slot,
-            g.born_slot, g.kind, g.payload, g.large, g.metadata, g.dedup_key, g.expire_ms, g.reason,
-            g.escalated_ms, g.escalated_by, g.escalated_why, g.escalated_from,
-            greatest(now_ms, q.history_since_ms + 1) -- after all that is forgotten
-        FROM gone g WHERE q.history_ms > 0),
-    counted AS (
-        INSERT INTO triage.tally (queue, slot, leased, acked)
-        SELECT p_queue, g.slot, -count(*), count(*) FROM gone g GROUP BY g.slot)
-    SELECT array_agg(g.seq), array_agg(g.receipt), array_agg(g.slot),
-        bool_or(g.slot <> g.born_slot),
-        array_agg(g.seq) FILTER (WHERE g.payload IS NULL AND q.history_ms = 0),
-        array_agg(g.seq) FILTER (WHERE g.dedup_key IS NOT NULL),
-        array_agg(g.dedup_key) FILTER (WHERE g.dedup_key IS NOT NULL)
-    INTO done, used, slots, moved, large, keyed, keys
-    FROM gone g;
-    PERFORM triage.forget(p_queue, large, keyed, keys);
-    IF cardinality(done) = cardinality(p_seq) AND NOT moved THEN
-        RETURN QUERY SELECT i.place::int, NULL::text, 'done', i.slot, NULL::bigint
-            FROM unnest(p_slot) WITH ORDINALITY i (slot, place);
-        RETURN;
-    END IF;
-    RETURN QUERY
-    SELECT i.place::int, r.refusal, CASE WHEN r.refusal IS NULL THEN 'done' END,
-        (SELECT d.slot FROM unnest(done, slots) d (seq, slot) WHERE d.seq = i.seq), NULL::bigint
-    FROM (SELECT *, row_number() OVER (PARTITION BY i.seq, i.receipt ORDER BY i.place) AS nth
-          FROM unnest(p_seq, p_slot, p_ready_ms, p_receipt) WITH ORDINALITY
-              i (seq, slot, ready_ms, receipt, place)) i
-        CROSS JOIN LATERAL (
-            SELECT CASE WHEN i.nth = 1 AND (i.seq, i.receipt) IN (SELECT * FROM unnest(done, used))
-                THEN NULL
-                -- It was still there when a later item of this call was not yet dealt with.
-                WHEN i.place < (SELECT min(x.place)
-                                FROM unnest(p_seq, p_receipt) WITH ORDINALITY x (seq, receipt, place)
-                                WHERE x.seq = i.seq
-                                    AND (x.seq, x.receipt) IN (SELECT * FROM unnest(done, used)))
-                THEN 'receipt-expired'
-                ELSE triage.refusal(p_queue, i.seq, i.slot, i.ready_ms) END AS refusal) r
-    ORDER BY i.place;
-END $$;
 
 -- The message with this id in whatever state, payload and all; no row when there is none.
 CREATE OR REPLACE FUNCTION triage.engine_get(p_queue int, p_seq bigint, p_slot smallint, p_ready_ms bigint)

@@ -1,8 +1,8 @@
--- Configurations by patch: a level is changed by its name, what it does not name stays, and levels
--- that nobody named are not dropped without being asked for.
+-- Changes of a configuration: a level is changed by its name, fields that are not named stay as
+-- they are, and levels that are not named are dropped only when the change says so.
 
--- Where a level goes on in a new list of levels, from 1 on: at the one that is its heir (`heir_of`
--- is 1 + its slot), or at the one of its name. NULL: it does not.
+-- The place of a level in a new list of levels, from 1 on: that of its heir (`heir_of` is 1 + its
+-- slot), or that of the level with its name. NULL: the level is dropped.
 CREATE FUNCTION triage.heir_place(p_level triage.level, p_levels jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT n.place
@@ -22,9 +22,9 @@ LANGUAGE sql IMMUTABLE AS $$
         'max_in_flight', nullif((p_level->>'max_in_flight')::bigint, 0))
 $$;
 
--- The whole list that is meant by `levels` of a change: of an array each level takes what it does
--- not name from the one of its name, an object changes those that it names. p_old is as
--- engine_config() has it.
+-- The whole list that `levels` of a change stands for. In an array, a level takes the fields that
+-- it does not name from the old level of its name. An object changes the levels that it names.
+-- p_old is as engine_config() has it.
 CREATE FUNCTION triage.levels_meant(p_given jsonb, p_old jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -55,7 +55,7 @@ BEGIN
             FROM jsonb_array_elements(p_old) WITH ORDINALITY n (o, place));
 END $$;
 
--- Whether a number or a name could mean both.
+-- Whether a number or a name could mean both levels.
 CREATE FUNCTION triage.levels_clash(a jsonb, b jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(a->>'name' = b->>'name', false) OR coalesce(a->>'number' = b->>'number', false)
@@ -77,9 +77,9 @@ BEGIN
     END IF;
 END $$;
 
--- p_next, and behind it the levels that hold messages and that it lacks, with the weight of its last
--- level. The numbers of p_next's levels count: a level that stays gives up a number that one of them
--- has, and gets another name if its name is such a number.
+-- p_next, and after it the levels that it lacks and that hold messages, with the weight of its last
+-- level. If a level that stays has the number of a level of p_next, it loses the number. If its
+-- name is such a number, it gets another name.
 CREATE FUNCTION triage.levels_kept(p_queue int, p_next jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -106,7 +106,7 @@ BEGIN
     RETURN outcome;
 END $$;
 
--- Of a change what is no part of the configuration.
+-- Checks the fields of a change that are not part of the configuration.
 CREATE FUNCTION triage.check_change(p_given jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

@@ -1,6 +1,7 @@
--- The defaults of a new queue. A failed attempt is repeated after a second, and each time after twice
--- as long: one that is repeated at once fails for the same reason, and the shortest outage of what
--- workers need made dead letters of all they had. Queues that exist keep their configuration.
+-- The defaults of a new queue. A failed attempt is repeated after a second, and then each time
+-- after twice as long. An attempt that is repeated at once fails for the same reason: a short
+-- outage of something that workers need would make dead letters of all their messages. Queues that
+-- exist keep their configuration.
 
 -- A ready-made profile as engine_queue_set() takes it; NULL when there is none of that name.
 CREATE OR REPLACE FUNCTION triage.profile(p_name text) RETURNS jsonb

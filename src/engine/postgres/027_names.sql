@@ -17,8 +17,8 @@ UPDATE triage.schedule s SET priority_kind = 2, priority_number = 0, priority_na
 FROM triage.level l
 WHERE s.priority_kind = 1 AND l.queue = s.queue AND l.slot = triage.schedule_slot(s);
 
--- What a schedule may have been changed to: see schedule_inherit() of the server. The queue's row is
--- held, so that no change of its levels comes between the number and its name.
+-- The rules for a change of a schedule are in schedule_inherit() of the server. The queue's row is
+-- held, so that its levels do not change between reading the number and finding its name.
 CREATE OR REPLACE FUNCTION triage.engine_schedule_set(p_queue int, p_version int, p triage.schedule,
     p_now bigint DEFAULT NULL,
     OUT status text, OUT created boolean, OUT schedule triage.schedule)
@@ -72,14 +72,14 @@ LANGUAGE sql STABLE AS $$
     ORDER BY l.rank
 $$;
 
--- The first level that is in use and does not go on in a new list of levels; NULL: all do.
+-- The first level in use that a new list of levels would drop; NULL: there is none.
 CREATE OR REPLACE FUNCTION triage.levels_lost(p_queue int, p_levels jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT l.name FROM triage.levels_used(p_queue) l
     WHERE triage.heir_place(l, p_levels) IS NULL ORDER BY l.rank LIMIT 1
 $$;
 
--- A schedule because of which a level without messages is in use; NULL: it holds messages.
+-- The schedule that keeps a level in use which holds no messages; NULL: it holds messages.
 CREATE OR REPLACE FUNCTION triage.schedule_of_level(p_queue int, p_level text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT s.name FROM triage.schedule s JOIN triage.level l ON l.queue = s.queue
@@ -89,9 +89,9 @@ LANGUAGE sql STABLE AS $$
     ORDER BY s.name LIMIT 1
 $$;
 
--- Levels keep their slots by name or as heirs, and schedules name the heir from then on; new levels
--- get the lowest slots that are free. Returns the name of a level that would vanish although it is in
--- use, and then changes nothing; else NULL.
+-- Sets the levels. A level keeps its slot under its name or as an heir, and schedules then name the
+-- heir. New levels get the lowest free slots. If a level in use would be dropped, returns its name
+-- and changes nothing; otherwise returns NULL.
 CREATE OR REPLACE FUNCTION triage.levels_set(p_queue int, p_levels jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -152,17 +152,17 @@ END $$;
 
 DROP FUNCTION IF EXISTS triage.levels_shown(jsonb);
 
--- What levels are called: two lists that are called the same are of the same profile, whatever their
--- weights.
+-- The names and numbers of a list of levels. Two lists with the same ones belong to the same
+-- profile, whatever their weights.
 CREATE OR REPLACE FUNCTION triage.levels_called(p_levels jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_agg(jsonb_build_array(l->'name', coalesce(l->'number', 'null')) ORDER BY place)
     FROM jsonb_array_elements(p_levels) WITH ORDINALITY n (l, place)
 $$;
 
--- What another profile changes in a configuration, both as engine_config() has them: its levels, its
--- policy and its default. Where the configuration has all these levels already, they come from this
--- profile: then they keep their values, and the policy and the default stay too.
+-- What another profile changes in a configuration: its levels, its policy and its default. Both are
+-- as engine_config() has them. If the configuration has all levels of the profile already, they
+-- keep their values, and the policy and the default stay, too.
 CREATE OR REPLACE FUNCTION triage.profile_taken(p_base jsonb, p_profile jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE

@@ -7,15 +7,25 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum status status_of(const PGresult *r, int row, int column)
 {
     static const enum status known[] = {
-        STATUS_MESSAGE_NOT_FOUND,  STATUS_RECEIPT_EXPIRED,   STATUS_NOT_PENDING,
-        STATUS_QUEUE_FULL,         STATUS_PAYLOAD_TOO_LARGE, STATUS_QUEUE_NOT_FOUND,
-        STATUS_LEVEL_IN_USE,       STATUS_UNKNOWN_PRIORITY,  STATUS_QUEUE_NOT_EMPTY,
-        STATUS_SCHEDULE_NOT_FOUND, STATUS_QUOTA_EXCEEDED,    STATUS_INVALID_FIELD,
+        STATUS_MESSAGE_NOT_FOUND,
+        STATUS_RECEIPT_EXPIRED,
+        STATUS_NOT_PENDING,
+        STATUS_QUEUE_FULL,
+        STATUS_PAYLOAD_TOO_LARGE,
+        STATUS_QUEUE_NOT_FOUND,
+        STATUS_LEVEL_IN_USE,
+        STATUS_UNKNOWN_PRIORITY,
+        STATUS_QUEUE_NOT_EMPTY,
+        STATUS_SCHEDULE_NOT_FOUND,
+        STATUS_QUOTA_EXCEEDED,
+        STATUS_INVALID_FIELD,
+        STATUS_MOVED,
     };
     if (cell_null(r, row, column))
         return STATUS_OK;
@@ -26,9 +36,43 @@ static enum status status_of(const PGresult *r, int row, int column)
     return STATUS_ENGINE_UNAVAILABLE;
 }
 
+/* Places */
+
+static struct queue_place *read_place(const PGresult *r)
+{
+    size_t len;
+    int64_t epoch = cell_int(r, 0, PQfnumber(r, "place_epoch"));
+    bool closed = cell_int(r, 0, PQfnumber(r, "place_closed")) != 0;
+    const char *map = cell_bytes(r, 0, PQfnumber(r, "place_map"), &len);
+    bool there = epoch > 0 && len <= PLACE_MAP_MAX;
+    return there ? queue_place_new((uint64_t)epoch, closed, map, (uint32_t)len) : NULL;
+}
+
+static void answer_queue_place(struct engine_op *op, struct pg_call *c)
+{
+    op->status = status_of(c->result, 0, PQfnumber(c->result, "status"));
+    op->place.stale = cell_int(c->result, 0, PQfnumber(c->result, "stale")) != 0;
+    pg_queue_place(c->queue, read_place(c->result));
+}
+
+/* Whether the place of its queue has refused the op, whose first row is this one. Which place that
+ * was is read before the op is reported. In a call of one queue the first row is for all ops: an op
+ * that has nothing to store has no row. */
+static bool answer_moved(struct pg_job *job, struct engine_op *op, const struct pg_call *c, int row)
+{
+    int at = c->queue ? 0 : row;
+    bool moved = at < PQntuples(c->result) &&
+                 cell_is(c->result, at, PQfnumber(c->result, "status"), status_name(STATUS_MOVED));
+    if (moved)
+        pg_fail(op, STATUS_MOVED);
+    job->moved = job->moved || moved;
+    return moved;
+}
+
 /* Verbs */
 
-/* Its delay or its time to live may be the next to end. */
+/* Makes the next sweep come in time: the end of this message's delay or time to live may be the
+ * next thing that is due. */
 static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_item *item)
 {
     int64_t ttl_ms = item->draft.ttl_ms == TTL_DEFAULT ? q->face.config.ttl_ms : item->draft.ttl_ms;
@@ -38,7 +82,16 @@ static void note_due(struct pg *pg, const struct pg_queue *q, const struct put_i
         pg->due_ms = item->enqueued_ms + ttl_ms;
 }
 
-static void answer_put(struct pg *pg, struct pg_call *c)
+/* How many of its items the database was asked to store. */
+static uint32_t rows_of_put(const struct engine_op *op)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < op->put.count; i++)
+        count += op->put.items[i].status == STATUS_OK;
+    return count;
+}
+
+static void answer_put(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     int row = 0;
     int status = PQfnumber(c->result, "status"), slot = PQfnumber(c->result, "slot"),
@@ -47,6 +100,11 @@ static void answer_put(struct pg *pg, struct pg_call *c)
         deduplicated = PQfnumber(c->result, "deduplicated");
     for (uint32_t o = 0; o < c->op_count; o++) {
         struct engine_op *op = c->ops[o];
+        struct pg_queue *q = pg_queue_of(op->queue);
+        if (answer_moved(job, op, c, row)) {
+            row += (int)rows_of_put(op);
+            continue;
+        }
         for (uint32_t i = 0; i < op->put.count; i++) {
             struct put_item *item = &op->put.items[i];
             if (item->status != STATUS_OK)
@@ -55,20 +113,20 @@ static void answer_put(struct pg *pg, struct pg_call *c)
             item->deduplicated = cell_int(c->result, row, deduplicated) != 0;
             item->enqueued_ms = cell_int(c->result, row, enqueued);
             item->id = (struct message_id){
-                .queue = c->queue->face.id,
+                .queue = q->face.id,
                 .slot = cell_slot(c->result, row, slot),
                 .ready_ms = cell_int(c->result, row, ready),
                 .seq = (uint64_t)cell_int(c->result, row, seq),
             };
-            view_put(c->queue, item);
+            view_put(q, item);
             if (item->status == STATUS_OK && !item->deduplicated) {
                 draft_fini(&item->draft);
-                note_due(pg, c->queue, item);
+                note_due(pg, q, item);
             }
             row++;
         }
+        pg_view_changed(q);
     }
-    pg_view_changed(c->queue);
 }
 
 static void answer_settle(struct pg *pg, struct pg_call *c)
@@ -78,6 +136,7 @@ static void answer_settle(struct pg *pg, struct pg_call *c)
         slot = PQfnumber(c->result, "slot"), until = PQfnumber(c->result, "until_ms");
     for (uint32_t o = 0; o < c->op_count; o++) {
         struct engine_op *op = c->ops[o];
+        struct pg_queue *q = pg_queue_of(op->queue);
         for (uint32_t i = 0; i < op->settle.count; i++, row++) {
             struct settle_item *item = &op->settle.items[i];
             item->status = status_of(c->result, row, status);
@@ -87,15 +146,16 @@ static void answer_settle(struct pg *pg, struct pg_call *c)
             item->slot = cell_slot(c->result, row, slot);
             item->lease_until_ms = cell_int(c->result, row, until);
             if (item->state == MESSAGE_SCHEDULED)
-                pg->due_ms = 0; /* sweep soon, and learn when */
+                pg->due_ms = 0; /* sweep soon, and learn what is due next */
             if (c->verb == ENGINE_ACK)
-                view_ack(c->queue, item->slot);
+                view_ack(q, item->slot);
         }
+        pg_view_changed(q);
     }
-    pg_view_changed(c->queue);
 }
 
-/* A message was found by that step. Tokens of an older policy are worth nothing in a new one. */
+/* A message was found by that step, which costs a token. Tokens of an older policy do not count in
+ * a new one. */
 static void count_found(const struct pg_call *c, struct plan *plan, int64_t number)
 {
     if (number < 1 || number > plan->step_count)
@@ -119,7 +179,8 @@ static void answer_claim(struct pg *pg, struct pg_job *job, struct pg_call *c)
         for (; row < rows && op->claim.found < plan->want; row++) {
             struct row at = {c->result, &columns, row};
             int64_t until_ms = row_int(&at, COLUMN_UNTIL);
-            if (!row_fits(c->queue, &at, true, true)) /* until its attempts are used up */
+            /* It comes back, until its attempts are used up. */
+            if (!row_fits(c->queue, &at, true, true))
                 continue;
             op->claim.found++;
             count_found(c, plan, row_int(&at, COLUMN_STEP));
@@ -169,7 +230,7 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
             .seq = (uint64_t)row_int(&at, COLUMN_SEQ),
         };
     }
-    op->list.more = row < rows; /* the limit may be another one than when it was asked */
+    op->list.more = row < rows; /* the limit may have changed since the call was made */
 }
 
 static void answer_escalate(struct engine_op *op, struct pg_call *c)
@@ -194,7 +255,7 @@ static void answer_count(struct engine_op *op, struct pg_call *c)
     }
 }
 
-/* Rows come item by item, in order; an item that has fewer than its max has no others. */
+/* Rows come item by item, in order. An item with fewer rows than its max has no more heads. */
 static void answer_heads(struct engine_op *op, struct pg_call *c)
 {
     int row = 0, rows = PQntuples(c->result), item_column = PQfnumber(c->result, "item"),
@@ -227,9 +288,9 @@ static void answer_bulk(struct engine_op *op, struct pg_call *c)
 
 /* Queues */
 
-/* The queue with this id and this name, if it is known. One that has only the id or only the name
- * is not there any more: others have deleted it and used its name again, or the whole database is
- * another one. */
+/* The queue that has this id and this name, if it is known. A known queue that has only the id, or
+ * only the name, does not exist any more: another process has deleted it and used its name again,
+ * or the database is another one. */
 static struct pg_queue *known_queue(struct pg *pg, uint32_t id, const char *name)
 {
     struct pg_queue *q = pg_queue_by_id(pg, id);
@@ -247,24 +308,29 @@ static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_
                               int config_column)
 {
     struct queue_config config;
+    struct queue_place *place = NULL;
     char name[QUEUE_NAME_MAX + 1];
     uint32_t version;
     size_t len;
     const char *text = cell_json(r, row, config_column, &len);
     int64_t id = cell_int(r, row, id_column);
     const char *odd =
-        id > 0 && id <= INT32_MAX ? config_read(text, len, &config, name, &version) : "id";
+        id > 0 && id <= INT32_MAX ? config_read(text, len, &config, name, &version, &place) : "id";
     if (odd) {
         log_error("postgres: a queue's configuration cannot be read",
                   "table=triage.queue id=%lld column=\"%s\"", (long long)id, odd);
         return NULL;
     }
-    if (engine_shard_of(name, strlen(name), pg->shared->shard_count) != pg->shard)
+    if (engine_shard_of(name, strlen(name), pg->shared->shard_count) != pg->shard) {
+        free(place);
         return NULL;
+    }
     struct pg_queue *q = known_queue(pg, (uint32_t)id, name);
-    if (!q)
-        return pg_queue_add(pg, name, (uint32_t)id, version, &config);
-    if (q->face.version != version) {
+    bool known = q != NULL;
+    if (!known)
+        q = pg_queue_add(pg, name, (uint32_t)id, version, &config);
+    bool changed = pg_queue_place(q, place) || q->face.version != version;
+    if (known && changed) {
         q->face.config = config;
         q->face.version = version;
         q->told = pg->told = true;
@@ -272,7 +338,8 @@ static struct pg_queue *adopt(struct pg *pg, const PGresult *r, int row, int id_
     return q;
 }
 
-/* It stays until the op is done, whatever else this job tells of it. */
+/* Hands the queue to the op. The queue is kept until the op is done, even if the same job finds
+ * that it is gone. */
 static void give_queue(struct engine_op *op, struct pg_queue *q)
 {
     assert(!op->queue);
@@ -294,8 +361,9 @@ static void answer_level_in_use(struct engine_op *op, struct pg_call *c)
             rank = i;
     }
     op->set.level_name = rank >= 0 ? op->queue->config.levels[rank].name : "";
-    snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%.*s", (int)schedule_len,
-             schedule ? schedule : "");
+    if (op->set.schedule_name)
+        snprintf(op->set.schedule_name, QUEUE_NAME_MAX + 1, "%.*s", (int)schedule_len,
+                 schedule ? schedule : "");
 }
 
 static void answer_queue_set(struct pg *pg, struct engine_op *op, struct pg_call *c)
@@ -304,7 +372,7 @@ static void answer_queue_set(struct pg *pg, struct engine_op *op, struct pg_call
     if (op->status == STATUS_LEVEL_IN_USE && op->queue)
         answer_level_in_use(op, c);
     if (!op->status && (cell_null(c->result, 0, 0) || cell_null(c->result, 0, 4)))
-        op->status = STATUS_QUEUE_NOT_FOUND; /* another was faster, and has deleted it since */
+        op->status = STATUS_QUEUE_NOT_FOUND; /* others made it first, and have deleted it since */
     if (op->status)
         return;
     struct pg_queue *q = adopt(pg, c->result, 0, 0, 4);
@@ -329,11 +397,12 @@ static void answer_queue_delete(struct engine_op *op, struct pg_call *c)
     op->status = status_of(c->result, 0, 0);
     if (op->status == STATUS_QUEUE_NOT_EMPTY)
         return;
-    op->queue->gone = true; /* for what was asked of it meanwhile */
+    op->queue->gone = true; /* ops that are under way for it are told so */
     pg_queue_retire(pg_queue_of(op->queue));
 }
 
-/* The list of all queues: new ones, changed ones, and those that are not there any more. */
+/* Reads the list of all queues: some are new, some have changed, and those that are missing are
+ * gone. */
 static void answer_queues(struct pg *pg, struct pg_call *c)
 {
     size_t at = 0;
@@ -342,7 +411,7 @@ static void answer_queues(struct pg *pg, struct pg_call *c)
         q->face.gone = true;
     for (int row = 0; row < PQntuples(c->result); row++) {
         struct pg_queue *q = adopt(pg, c->result, row, 0, 1);
-        if (!q) /* another shard's; or it cannot be read, and stays as it was known */
+        if (!q) /* another shard's, or not readable: a known one stays as it is */
             q = pg_queue_by_id(pg, (uint32_t)cell_int(c->result, row, 0));
         if (!q)
             continue;
@@ -381,8 +450,12 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     case ENGINE_QUEUE_DELETE:
         answer_queue_delete(op, c);
         break;
+    case ENGINE_QUEUE_PLACE:
+        answer_queue_place(op, c);
+        break;
     case ENGINE_IMPORT:
-        imports_answer(pg, op, c);
+        if (!answer_moved(job, op, c, 0))
+            imports_answer(pg, op, c);
         break;
     case ENGINE_CANCEL:
         op->status = status_of(c->result, 0, 0);
@@ -440,7 +513,8 @@ static void answer_changes(struct pg *pg, struct pg_call *c)
     }
     for (uint32_t o = 0; o < c->op_count; o++) {
         uint32_t *cursor = &c->ops[o]->sweep.cursor;
-        *cursor = rows == CHANGES_MAX && last > *cursor ? last : 0; /* which ends, come what may */
+        /* The cursor ends in any case, whatever the database answers. */
+        *cursor = rows == CHANGES_MAX && last > *cursor ? last : 0;
     }
 }
 
@@ -452,10 +526,8 @@ static void answer_due(struct pg *pg, struct pg_call *c)
 static uint32_t rows_of_puts(const struct pg_call *c)
 {
     uint32_t count = 0;
-    for (uint32_t o = 0; o < c->op_count; o++) {
-        for (uint32_t i = 0; i < c->ops[o]->put.count; i++)
-            count += c->ops[o]->put.items[i].status == STATUS_OK;
-    }
+    for (uint32_t o = 0; o < c->op_count; o++)
+        count += rows_of_put(c->ops[o]);
     return count;
 }
 
@@ -467,7 +539,7 @@ static uint32_t rows_of_import(const struct engine_op *op)
     return count;
 }
 
-/* How many rows the answer has to have for what was asked. */
+/* How many rows the answer to the call must have. */
 static uint32_t rows_wanted(const struct pg_call *c)
 {
     uint32_t count = 0;
@@ -489,6 +561,7 @@ static uint32_t rows_wanted(const struct pg_call *c)
         return c->ops[0]->count.count;
     case ENGINE_QUEUE_SET:
     case ENGINE_QUEUE_DELETE:
+    case ENGINE_QUEUE_PLACE:
     case ENGINE_SCHEDULE_SET:
     case ENGINE_SCHEDULE_DELETE:
     case ENGINE_FIRE:
@@ -502,8 +575,8 @@ static uint32_t rows_wanted(const struct pg_call *c)
     }
 }
 
-/* A cell that is not there reads as NULL, and NULL as success: so an answer that is too short is
- * none. Its ops are done, as far as anybody knows, and cannot be told how. */
+/* An answer that is too short counts as no answer. A missing cell reads as NULL, and NULL would
+ * read as success. The database may have done what was asked, but nobody can say so. */
 static bool answered(struct pg_call *c)
 {
     enum status status = STATUS_OK;
@@ -526,7 +599,7 @@ void calls_answer(struct pg *pg, struct pg_job *job)
             continue;
         switch (c->kind) {
         case CALL_PUT:
-            answer_put(pg, c);
+            answer_put(pg, job, c);
             break;
         case CALL_SETTLE:
             answer_settle(pg, c);
@@ -539,6 +612,9 @@ void calls_answer(struct pg *pg, struct pg_job *job)
             break;
         case CALL_VIEW:
             view_read(c, job->now);
+            break;
+        case CALL_PLACE:
+            pg_queue_place(c->queue, read_place(c->result));
             break;
         case CALL_QUEUES:
             answer_queues(pg, c);

@@ -21,15 +21,54 @@ void param_queue(struct params *p, const struct pg_queue *q)
     param_int(p, WIRE_INT4, q->face.version);
 }
 
-void params_drafts(struct params *p, const struct queue_config *config,
-                   const struct draft *const drafts[], uint32_t count)
+/* The queues that the ops of a shared call are of, each of them once, and their versions. */
+static void param_queues(struct params *p, const struct pg_call *c)
 {
-    param_array(p, WIRE_INT2_ARRAY);
-    for (uint32_t i = 0; i < count; i++) {
-        int rank = levels_resolve(config, &drafts[i]->priority);
-        element_int(p, WIRE_INT2, config->levels[rank].slot);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        struct pg_queue *q = pg_queue_of(c->ops[o]->queue);
+        if (!q->named)
+            element_int(p, WIRE_INT4, q->face.id);
+        q->named = true;
     }
     param_array_end(p);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t o = 0; o < c->op_count; o++) {
+        struct pg_queue *q = pg_queue_of(c->ops[o]->queue);
+        if (q->named)
+            element_int(p, WIRE_INT4, q->face.version);
+        q->named = false;
+    }
+    param_array_end(p);
+}
+
+static void element_slot(struct params *p, const struct queue_config *config, const struct draft *d)
+{
+    element_int(p, WIRE_INT2, config->levels[levels_resolve(config, &d->priority)].slot);
+}
+
+static void params_slots(struct params *p, const struct queue_config *config,
+                         const struct draft *const *drafts, uint32_t count)
+{
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_slot(p, config, drafts[i]);
+    param_array_end(p);
+}
+
+static void params_keys(struct params *p, const struct draft *const *drafts, uint32_t count)
+{
+    param_array(p, WIRE_BYTEA_ARRAY);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct draft *d = drafts[i];
+        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
+    }
+    param_array_end(p);
+}
+
+/* Arrays of their payloads, kinds and metadata. */
+static void params_bodies(struct params *p, const struct draft *const *drafts, uint32_t count)
+{
     param_array(p, WIRE_BYTEA_ARRAY);
     for (uint32_t i = 0; i < count; i++)
         element_bytes(p, drafts[i]->body, drafts[i]->payload_len);
@@ -44,94 +83,190 @@ void params_drafts(struct params *p, const struct queue_config *config,
         element_bytes_or_null(p, d->body + d->payload_len, d->metadata_len);
     }
     param_array_end(p);
-    param_array(p, WIRE_BYTEA_ARRAY);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct draft *d = drafts[i];
-        element_bytes_or_null(p, d->body + d->payload_len + d->metadata_len, d->dedup_len);
-    }
-    param_array_end(p);
 }
 
-/* Of the items that are to be stored. The caller frees the array. */
-static const struct draft **drafts_of(const struct pg_call *c, uint32_t *count)
+void params_drafts(struct params *p, const struct queue_config *config,
+                   const struct draft *const *drafts, uint32_t count)
 {
-    uint32_t most = 0;
+    params_slots(p, config, drafts, count);
+    params_bodies(p, drafts, count);
+    params_keys(p, drafts, count);
+}
+
+/* The drafts of the items that are to be stored, and the queue and the epoch that each is for. */
+struct drafts {
+    const struct draft **each;
+    const struct pg_queue **to;
+    uint64_t *epochs;
+    uint32_t count;
+};
+
+static void drafts_init(struct drafts *drafts, const struct pg_call *c)
+{
+    uint32_t most = 0, count = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
         most += c->ops[o]->put.count;
-    const struct draft **drafts = mem_alloc(most * sizeof(struct draft *));
-    *count = 0;
+    drafts->each = mem_alloc(most * sizeof(*drafts->each));
+    drafts->to = mem_alloc(most * sizeof(*drafts->to));
+    drafts->epochs = mem_alloc(most * sizeof(*drafts->epochs));
     for (uint32_t o = 0; o < c->op_count; o++) {
         for (uint32_t i = 0; i < c->ops[o]->put.count; i++) {
-            if (c->ops[o]->put.items[i].status == STATUS_OK)
-                drafts[(*count)++] = &c->ops[o]->put.items[i].draft;
+            if (c->ops[o]->put.items[i].status != STATUS_OK)
+                continue;
+            drafts->each[count] = &c->ops[o]->put.items[i].draft;
+            drafts->to[count] = pg_queue_of(c->ops[o]->queue);
+            drafts->epochs[count++] = c->ops[o]->put.epoch;
         }
     }
-    return drafts;
+    drafts->count = count;
 }
 
-static void build_put(struct pg *pg, struct pg_job *job, struct pg_call *c)
+static void drafts_fini(struct drafts *drafts)
+{
+    free(drafts->each);
+    free(drafts->to);
+    free(drafts->epochs);
+}
+
+/* Arrays of when they are ready: at a time, or after a delay. */
+static void params_times(struct params *p, const struct drafts *drafts)
+{
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_int_unless(p, WIRE_INT8, READY_NOW, drafts->each[i]->ready_ms);
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_int_unless(p, WIRE_INT8, 0, drafts->each[i]->delay_ms);
+    param_array_end(p);
+}
+
+static void build_known(struct pg_call *c, const struct drafts *drafts)
 {
     struct params *p = &c->params;
-    uint32_t count;
-    const struct draft **drafts = drafts_of(c, &count);
-    c->sql = "SELECT * FROM triage.engine_put($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+    c->sql = "SELECT * FROM triage.engine_known($1,$2,$3,$4,$5,$6)";
     param_queue(p, c->queue);
-    params_drafts(p, &c->queue->face.config, drafts, count);
-    param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        element_int_unless(p, WIRE_INT8, READY_NOW, drafts[i]->ready_ms);
-    param_array_end(p);
-    param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        element_int_unless(p, WIRE_INT8, 0, drafts[i]->delay_ms);
-    param_array_end(p);
-    param_array(p, WIRE_INT8_ARRAY);
-    for (uint32_t i = 0; i < count; i++)
-        element_int_unless(p, WIRE_INT8, TTL_DEFAULT, drafts[i]->ttl_ms);
-    param_array_end(p);
-    param_now(pg, job, p);
-    free(drafts);
+    params_slots(p, &c->queue->face.config, drafts->each, drafts->count);
+    params_keys(p, drafts->each, drafts->count);
 }
 
-/* The id of another queue's message is nobody's here; no message has the seq 0. */
+static void build_put(struct pg_call *c, const struct drafts *drafts)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_put_at($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)";
+    param_queue(p, c->queue);
+    params_drafts(p, &c->queue->face.config, drafts->each, drafts->count);
+    params_times(p, drafts);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_int_unless(p, WIRE_INT8, TTL_DEFAULT, drafts->each[i]->ttl_ms);
+    param_array_end(p);
+}
+
+/* The database does not look up the queues' own times to live: they are filled in here. */
+static void build_put_many(struct pg_call *c, const struct drafts *drafts)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_put_many($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)";
+    param_queues(p, c);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_int(p, WIRE_INT4, drafts->to[i]->face.id);
+    param_array_end(p);
+    param_array(p, WIRE_INT2_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_slot(p, &drafts->to[i]->face.config, drafts->each[i]);
+    param_array_end(p);
+    params_bodies(p, drafts->each, drafts->count);
+    params_times(p, drafts);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++) {
+        int64_t ttl_ms = drafts->each[i]->ttl_ms;
+        element_int_unless(p, WIRE_INT8, 0,
+                           ttl_ms == TTL_DEFAULT ? drafts->to[i]->face.config.ttl_ms : ttl_ms);
+    }
+    param_array_end(p);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (uint32_t i = 0; i < drafts->count; i++)
+        element_int_unless(p, WIRE_INT8, 0, (int64_t)drafts->epochs[i]);
+    param_array_end(p);
+}
+
+static void build_puts(struct pg *pg, struct pg_job *job, struct pg_call *c)
+{
+    struct drafts drafts;
+    drafts_init(&drafts, c);
+    if (!c->queue)
+        build_put_many(c, &drafts);
+    else if (engine_only_known(c->ops[0]))
+        build_known(c, &drafts);
+    else
+        build_put(c, &drafts);
+    param_now(pg, job, &c->params);
+    if (c->queue)
+        param_int(&c->params, WIRE_INT8, (int64_t)c->ops[0]->put.epoch);
+    drafts_fini(&drafts);
+}
+
+/* The number of a message; 0, which no message has, for the id of another queue's message. */
 static int64_t seq_of(const struct pg_queue *q, const struct message_id *id)
 {
     return id->queue == q->face.id ? (int64_t)id->seq : 0;
 }
 
+/* A message, and the queue in which it is looked for. */
+struct sought {
+    const struct message_id *id;
+    const struct pg_queue *in;
+};
+
 /* Ids as three arrays: seq, slot, first ready time. */
-static void put_ids(struct params *p, const struct pg_queue *q, const struct message_id *ids[],
-                    uint32_t count)
+static void put_ids(struct params *p, const struct sought *ids, uint32_t count)
 {
     param_array(p, WIRE_INT8_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT8, seq_of(q, ids[i]));
+        element_int(p, WIRE_INT8, seq_of(ids[i].in, ids[i].id));
     param_array_end(p);
     param_array(p, WIRE_INT2_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT2, ids[i]->slot);
+        element_int(p, WIRE_INT2, ids[i].id->slot);
     param_array_end(p);
     param_array(p, WIRE_INT8_ARRAY);
     for (uint32_t i = 0; i < count; i++)
-        element_int(p, WIRE_INT8, ids[i]->ready_ms);
+        element_int(p, WIRE_INT8, ids[i].id->ready_ms);
     param_array_end(p);
 }
 
-/* The ids and receipts of all items of all ops. */
+/* The queues of a shared call, and which of them each message is looked for in. */
+static void put_from(struct params *p, const struct pg_call *c, const struct sought *ids,
+                     uint32_t count)
+{
+    param_queues(p, c);
+    param_array(p, WIRE_INT4_ARRAY);
+    for (uint32_t i = 0; i < count; i++)
+        element_int(p, WIRE_INT4, ids[i].in->face.id);
+    param_array_end(p);
+}
+
+/* The queues, ids and receipts of all items of all ops. */
 static void put_receipts(struct params *p, const struct pg_call *c)
 {
     uint32_t count = 0, n = 0;
     for (uint32_t o = 0; o < c->op_count; o++)
         count += c->ops[o]->settle.count;
     const struct settle_item **items = mem_alloc(count * sizeof(struct settle_item *));
-    const struct message_id **ids = mem_alloc(count * sizeof(struct message_id *));
+    struct sought *ids = mem_alloc(count * sizeof(*ids));
     for (uint32_t o = 0; o < c->op_count; o++) {
         for (uint32_t i = 0; i < c->ops[o]->settle.count; i++, n++) {
             items[n] = &c->ops[o]->settle.items[i];
-            ids[n] = &items[n]->id;
+            ids[n] = (struct sought){&items[n]->id, pg_queue_of(c->ops[o]->queue)};
         }
     }
-    put_ids(p, c->queue, ids, count);
+    if (c->queue)
+        param_queue(p, c->queue);
+    else
+        put_from(p, c, ids, count);
+    put_ids(p, ids, count);
     param_array(p, WIRE_BYTEA_ARRAY);
     for (uint32_t i = 0; i < count; i++)
         element_bytes(p, items[i]->receipt, RECEIPT_BYTES);
@@ -144,10 +279,9 @@ static void build_settle(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct params *p = &c->params;
     const struct engine_op *op = c->ops[0];
-    param_queue(p, c->queue);
     put_receipts(p, c);
     if (c->verb == ENGINE_ACK) {
-        c->sql = "SELECT * FROM triage.engine_ack($1,$2,$3,$4,$5,$6,$7)";
+        c->sql = "SELECT * FROM triage.engine_ack_many($1,$2,$3,$4,$5,$6,$7,$8)";
     } else if (c->verb == ENGINE_EXTEND) {
         c->sql = "SELECT * FROM triage.engine_extend($1,$2,$3,$4,$5,$6,$7,$8)";
         param_int(p, WIRE_INT8, op->settle.lease_ms);
@@ -186,7 +320,7 @@ static void build_claim(struct pg *pg, struct pg_job *job, struct pg_call *c)
     param_now(pg, job, p);
 }
 
-/* One op, one call. */
+/* Verbs whose ops are not shared: one call for each op. */
 
 static void put_id(struct params *p, const struct pg_queue *q, const struct message_id *id)
 {
@@ -203,10 +337,11 @@ static int64_t seq_limit(uint64_t seq)
 static void put_selection(struct params *p, const struct engine_op *op)
 {
     if (op->bulk.id_count > 0) {
-        const struct message_id **ids = mem_alloc(op->bulk.id_count * sizeof(struct message_id *));
+        const struct pg_queue *q = pg_queue_of(op->queue);
+        struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(*ids));
         for (uint32_t i = 0; i < op->bulk.id_count; i++)
-            ids[i] = &op->bulk.ids[i];
-        put_ids(p, pg_queue_of(op->queue), ids, op->bulk.id_count);
+            ids[i] = (struct sought){&op->bulk.ids[i], q};
+        put_ids(p, ids, op->bulk.id_count);
         free(ids);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
@@ -224,18 +359,18 @@ static void build_escalate(struct pg_call *c, const struct engine_op *op)
     const struct escalate_note *note = &op->escalate.note;
     c->sql = "SELECT * FROM triage.engine_move($1,$2,$3,$4,$5,$6,$7,$8,$9)";
     param_queue(p, c->queue);
-    const struct message_id **ids = mem_alloc(op->escalate.count * sizeof(struct message_id *));
+    struct sought *ids = mem_alloc(op->escalate.count * sizeof(*ids));
     for (uint32_t i = 0; i < op->escalate.count; i++)
-        ids[i] = &op->escalate.items[i].id;
-    put_ids(p, c->queue, ids, op->escalate.count);
+        ids[i] = (struct sought){&op->escalate.items[i].id, c->queue};
+    put_ids(p, ids, op->escalate.count);
     free(ids);
     param_int(p, WIRE_INT2, op->escalate.slot);
     param_text(p, note->actor, note->actor_len);
     param_text(p, note->reason, note->reason_len);
 }
 
-/* Of what only reads: the database looks once, before anything else, whether the queue is still as
- * we know it. */
+/* For calls that only read: before anything else the database checks once that the queue is still
+ * as this process knows it. */
 #define IF_CURRENT " WHERE (triage.queue_at($1,$2)).id IS NOT NULL"
 
 static void build_heads(struct pg_call *c, const struct engine_op *op)
@@ -273,10 +408,11 @@ static void build_count(struct pg_call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-enum { PHASE_DEAD = 4 }; /* the last of engine_list()'s */
+enum { PHASE_DEAD = 4 }; /* the last phase of engine_list() */
 
-bool cursor_valid(const struct list_cursor *c)
+bool cursor_valid(const struct engine_op *op)
 {
+    const struct list_cursor *c = &op->list.after;
     return c->phase <= PHASE_DEAD && c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
@@ -293,7 +429,7 @@ static void build_list(struct pg_call *c, const struct engine_op *op)
     param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
     param_int(p, WIRE_INT8, after->ready_ms);
     param_int(p, WIRE_INT8, (int64_t)after->seq);
-    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more tells whether there is more */
+    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more shows whether there are more */
     if (op->list.slot_count == 0) {
         param_null(p, WIRE_INT2_ARRAY);
         return;
@@ -312,7 +448,9 @@ static void build_queue_set(struct pg_call *c, const struct engine_op *op)
 #define COLUMNS "SELECT id, created, status, level_name, config"
 #define KEPT_BY                                                                                    \
     ", CASE WHEN status = 'level-in-use' THEN triage.schedule_of_level($1, level_name) END"
-    c->sql = !op->queue    ? COLUMNS " FROM triage.engine_queue_set(NULL,$1,$2)"
+    bool makes = !op->queue && op->set.celled;
+    c->sql = makes         ? COLUMNS " FROM triage.engine_queue_make($1,$2,$3)"
+             : !op->queue  ? COLUMNS " FROM triage.engine_queue_set(NULL,$1,$2)"
              : op->set.dry ? COLUMNS KEPT_BY " FROM triage.engine_queue_try($1,$2,$3)"
                            : COLUMNS KEPT_BY " FROM triage.engine_queue_change($1,$2,$3,$4)";
 #undef KEPT_BY
@@ -324,6 +462,8 @@ static void build_queue_set(struct pg_call *c, const struct engine_op *op)
     config_write(&json, op->set.config);
     param_jsonb(p, &json);
     buf_fini(&json);
+    if (makes)
+        param_int(p, WIRE_INT4, op->set.cell);
 }
 
 static void build_queue_open(struct pg_call *c, const struct engine_op *op)
@@ -337,6 +477,16 @@ static void build_queue_delete(struct pg_call *c, const struct engine_op *op)
     c->sql = "SELECT triage.engine_queue_delete($1,$2)";
     param_int(&c->params, WIRE_INT4, op->queue->id);
     param_bool(&c->params, op->remove.if_empty);
+}
+
+static void build_queue_place(struct pg_call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    c->sql = "SELECT * FROM triage.engine_queue_place($1,$2,$3,$4)";
+    param_int(p, WIRE_INT4, op->queue->id);
+    param_int(p, WIRE_INT8, (int64_t)op->place.epoch);
+    param_bool(p, op->place.closed);
+    param_text(p, op->place.map, op->place.map_len);
 }
 
 static void build_cancel(struct pg_call *c, const struct engine_op *op)
@@ -360,7 +510,7 @@ static void build_purge(struct pg_call *c, const struct engine_op *op)
     param_queue(p, c->queue);
     param_int(p, WIRE_INT4, op->bulk.max);
     if (op->bulk.before_seq == c->queue->face.next_seq)
-        param_null(p, WIRE_INT8); /* all there are, which others may have added to */
+        param_null(p, WIRE_INT8); /* all there are, also those that others have added */
     else
         param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
 }
@@ -393,11 +543,12 @@ static void build_sweep(struct pg_call *c, const struct engine_op *op)
 /* Verbs whose ops have a call each. */
 static const struct {
     void (*build)(struct pg_call *c, const struct engine_op *op);
-    bool timed; /* the last parameter is the time */
+    bool timed; /* whether the last parameter is the time */
 } builders[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_OPEN] = {build_queue_open, false},
     [ENGINE_QUEUE_SET] = {build_queue_set, false},
     [ENGINE_QUEUE_DELETE] = {build_queue_delete, false},
+    [ENGINE_QUEUE_PLACE] = {build_queue_place, false},
     [ENGINE_IMPORT] = {imports_put, true},
     [ENGINE_CANCEL] = {build_cancel, true},
     [ENGINE_ESCALATE] = {build_escalate, true},
@@ -423,12 +574,14 @@ static void build_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     builders[op->verb].build(c, op);
     if (builders[op->verb].timed)
         param_now(pg, job, &c->params);
+    if (op->verb == ENGINE_IMPORT)
+        param_int(&c->params, WIRE_INT8, (int64_t)op->import.epoch);
 }
 
 void call_build(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     static void (*const builders[])(struct pg *, struct pg_job *, struct pg_call *) = {
-        [CALL_PUT] = build_put,
+        [CALL_PUT] = build_puts,
         [CALL_SETTLE] = build_settle,
         [CALL_CLAIM] = build_claim,
         [CALL_OTHER] = build_other,

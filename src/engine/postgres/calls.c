@@ -1,4 +1,4 @@
-/* Which calls a group is made of: ops of a kind share one. */
+/* Makes the calls of a group. Ops of the same kind share a call. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/postgres/impl.h"
@@ -32,11 +32,11 @@ static void call_join(struct pg_call *c, struct engine_op *op)
     c->ops[c->op_count++] = op;
 }
 
-/* Gathering. Everything between two ops that look at a queue or change it as a whole is a segment,
- * in which ops of a kind become one call. */
+/* Gathering. An op that looks at a whole queue, or changes it as a whole, ends a segment. Within a
+ * segment ops of the same kind become one call. */
 
 struct call_segment {
-    struct pg_call *first, **end; /* puts and settles */
+    struct pg_call *first, **end; /* calls of puts and settles */
     struct pg_call *claims, **claims_end;
 };
 
@@ -48,6 +48,8 @@ static bool joins(const struct pg_call *c, const struct pg_queue *q, const struc
         return false;
     switch (op->verb) {
     case ENGINE_PUT:
+        return !q || (like->put.epoch == op->put.epoch &&
+                      engine_only_known(like) == engine_only_known(op));
     case ENGINE_ACK:
         return true;
     case ENGINE_NACK:
@@ -78,6 +80,7 @@ static enum call_kind kind_of(enum engine_verb verb)
         [ENGINE_QUEUE_OPEN] = CALL_OTHER,
         [ENGINE_QUEUE_SET] = CALL_OTHER,
         [ENGINE_QUEUE_DELETE] = CALL_OTHER,
+        [ENGINE_QUEUE_PLACE] = CALL_OTHER,
         [ENGINE_CANCEL] = CALL_OTHER,
         [ENGINE_ESCALATE] = CALL_OTHER,
         [ENGINE_COUNT] = CALL_OTHER,
@@ -109,22 +112,52 @@ static void segment_end(struct pg_job *job, struct call_segment *s)
     s->claims_end = &s->claims;
 }
 
+/* Whether the op can share a call with ops of other queues. A message with a dedup key cannot, nor
+ * one for a queue with limits: it depends on what the queue holds. Nor can an op that has nothing
+ * to store: no row would say that the place of its queue refuses it. */
+static bool is_shareable(const struct pg_queue *q, const struct engine_op *op)
+{
+    if (op->verb == ENGINE_ACK)
+        return true;
+    bool ok = op->verb == ENGINE_PUT && q->face.config.max_depth == 0 &&
+              q->face.config.max_bytes == 0 && !engine_only_known(op);
+    bool stores = false;
+    for (uint32_t i = 0; ok && i < op->put.count; i++) {
+        ok = op->put.items[i].draft.dedup_len == 0;
+        stores = stores || op->put.items[i].status == STATUS_OK;
+    }
+    return ok && stores;
+}
+
+/* The call that the op joins: one of its queue alone before one that queues share. The former
+ * comes later in the segment, so messages of a queue stay in the order of their ops. */
+static struct pg_call *find_call(struct pg_call *first, const struct pg_queue *q,
+                                 const struct engine_op *op)
+{
+    struct pg_call *shared = NULL;
+    for (struct pg_call *c = first; c; c = c->next) {
+        if (joins(c, q, op))
+            return c;
+        if (joins(c, NULL, op))
+            shared = c;
+    }
+    return shared && is_shareable(q, op) ? shared : NULL;
+}
+
 static void segment_add(struct call_segment *s, struct pg_queue *q, struct engine_op *op)
 {
     bool claim = op->verb == ENGINE_CLAIM;
-    for (struct pg_call *c = claim ? s->claims : s->first; c; c = c->next) {
-        if (joins(c, q, op)) {
-            call_join(c, op);
-            return;
-        }
+    struct pg_call *c = find_call(claim ? s->claims : s->first, q, op);
+    if (!c) {
+        struct pg_call ***end = claim ? &s->claims_end : &s->end;
+        struct pg_job tail = {.calls_end = *end};
+        c = call_add(&tail, kind_of(op->verb), is_shareable(q, op) ? NULL : q, op->verb, NULL);
+        *end = tail.calls_end;
     }
-    struct pg_call ***end = claim ? &s->claims_end : &s->end;
-    struct pg_job tail = {.calls_end = *end};
-    call_join(call_add(&tail, kind_of(op->verb), q, op->verb, NULL), op);
-    *end = tail.calls_end;
+    call_join(c, op);
 }
 
-/* Items that need no database to be refused. */
+/* Refuses items that can be refused without the database. */
 static void check_puts(struct pg_queue *q, struct engine_op *op)
 {
     for (uint32_t i = 0; i < op->put.count; i++) {
@@ -165,7 +198,7 @@ static void list_to_view(struct pg *pg, struct pg_queue *q)
     q->viewed = true;
 }
 
-/* It was made by a configuration, which may be another one by now. */
+/* The op was made for one configuration, and the queue may have another one by now. */
 static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
 {
     bool made = op->verb == ENGINE_CLAIM || op->verb == ENGINE_QUEUE_SET ||
@@ -174,7 +207,7 @@ static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
     return q && !q->face.gone && made && op->version != q->face.version;
 }
 
-/* What needs no call: OK, or why not. */
+/* OK, or the refusal of an op that needs no database for it. */
 static enum status check_op(const struct pg_queue *q, const struct engine_op *op)
 {
     bool lists = op->verb == ENGINE_LIST || op->verb == ENGINE_DEAD_LIST;
@@ -184,7 +217,7 @@ static enum status check_op(const struct pg_queue *q, const struct engine_op *op
         return STATUS_QUEUE_NOT_FOUND;
     if (op->outdated)
         return STATUS_ENGINE_UNAVAILABLE;
-    if (lists && !cursor_valid(&op->list.after))
+    if (lists && !cursor_valid(op))
         return STATUS_INVALID_FIELD;
     return STATUS_OK;
 }
@@ -239,16 +272,34 @@ void calls_views(struct pg *pg, struct pg_job *job)
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at));) {
         if (!q->told || q->face.gone)
             continue;
-        q->behind = true; /* until the answer comes, if it does */
+        q->behind = true; /* until the answer has come */
         add_view(job, q);
     }
     pg->told = false;
 }
 
-#define WAIT_MS      4000
-#define WAIT_MS_LEFT 2000 /* told again when less than this is left */
+void calls_places(struct pg *pg, struct pg_job *job)
+{
+    for (const struct engine_op *op = job->first; op; op = op->next) {
+        if (op->status == STATUS_MOVED)
+            list_queue(pg, pg_queue_of(op->queue));
+    }
+    for (struct pg_queue *q; (q = pg->listed);) {
+        pg->listed = q->next_listed;
+        q->next_listed = NULL;
+        q->listed = false;
+        struct pg_call *c =
+            call_add(job, CALL_PLACE, q, 0,
+                     "SELECT place_epoch, place_closed, place_map FROM triage.queue WHERE id = $1");
+        param_int(&c->params, WIRE_INT4, q->face.id);
+    }
+}
 
-/* Others notify only for queues on which somebody waits: says where that is, or is about to be. */
+#define WAIT_MS      4000
+#define WAIT_MS_LEFT 2000 /* the wait is announced again when less than this is left */
+
+/* Tells the database on which queues consumers of this process wait, or are about to. Other
+ * processes notify only for such queues. */
 static void add_waits(struct pg *pg, struct pg_job *job)
 {
     struct pg_call *c = NULL;
@@ -271,11 +322,11 @@ static void add_waits(struct pg *pg, struct pg_job *job)
     job->writes = true;
 }
 
-#define LOOK_MS  5000 /* how old a view gets that nobody needs but metrics and alerts */
-#define LOOK_MAX 20   /* of these in one sweep, beside those with alerts */
+#define LOOK_MS  5000 /* how old a view may be that only metrics and alerts need */
+#define LOOK_MAX 20   /* such views that one sweep reads, besides those of queues with alerts */
 
-/* The views of these are the oldest, and the first is the oldest of them. Any others that are old
- * enough would do, but for two: the same ones as the last time, and never the rest. */
+/* The queues whose views are oldest, the oldest first. To take any that are old enough would not
+ * do: a sweep could read the same ones each time, and never the rest. */
 struct oldest {
     struct pg_queue *queues[LOOK_MAX];
     uint32_t count;
@@ -300,7 +351,7 @@ static bool asks_to_look(const struct engine_op *op)
     return op->verb == ENGINE_SWEEP && op->sweep.look;
 }
 
-/* Somebody asks for all queues, and has not got a portion of them yet. */
+/* Whether a request asks for all queues and has not got a portion yet. */
 static bool somebody_asks(const struct pg_job *job)
 {
     bool asks = false;
@@ -315,7 +366,7 @@ static bool has_alerts(const struct pg_queue *q)
     return c->alert_dead_letters > 0 || c->alert_oldest_ready_seconds > 0;
 }
 
-/* How long ago the queue was last read that nobody has read for longest. */
+/* How long ago the queue was read whose view is the oldest. */
 static int64_t oldest_view_ms(const struct pg *pg, struct instant now)
 {
     int64_t oldest_ms = now.mono_ms;
@@ -325,7 +376,7 @@ static int64_t oldest_view_ms(const struct pg *pg, struct instant now)
     return now.mono_ms - oldest_ms;
 }
 
-/* The call that has this portion of the changes: those who are equally far share it. */
+/* The call for this portion of the changes. Ops that ask for the same portion share it. */
 static struct pg_call *changes_call(const struct pg *pg, struct pg_job *job, uint32_t cursor)
 {
     static const char sql[] =
@@ -344,9 +395,9 @@ static struct pg_call *changes_call(const struct pg *pg, struct pg_job *job, uin
     return c;
 }
 
-/* Which queues are not as they were when we last looked at them: those with tallies, and those that
- * were summed up since. A summing up has the time at which its transaction began, so it may be
- * older than what it has. What changed is news, and read behind this job. */
+/* Asks which queues have changed since this process last looked: those with tallies, and those that
+ * were summed up since. A summing up bears the time at which its transaction began, so it may look
+ * older than it is (hence LAG_MS). The queues that have changed are read after this job. */
 static void ask_for_changes(const struct pg *pg, struct pg_job *job)
 {
     for (struct engine_op *op = job->first; op; op = op->next) {
@@ -355,8 +406,9 @@ static void ask_for_changes(const struct pg *pg, struct pg_job *job)
     }
 }
 
-/* Queues with news, those that something was done to, and, in case news got lost, those where
- * somebody waits; of those that only others use some. */
+/* Chooses the queues whose views are read: those with news; those that an op has changed; those
+ * with waiting consumers, in case news got lost; and some of those that only other processes
+ * use. */
 static void look_at_queues(struct pg *pg, const struct pg_job *job, bool all)
 {
     size_t at = 0;
@@ -376,11 +428,12 @@ static void look_at_queues(struct pg *pg, const struct pg_job *job, bool all)
         list_to_view(pg, old.queues[i]);
 }
 
-/* A sweep also looks at queues. One that news alone asked for does nothing else. */
+/* A sweep also looks at queues. A sweep that was asked for by news does nothing else. */
 static void add_news(struct pg *pg, struct pg_job *job)
 {
     bool asked = somebody_asks(job);
-    bool all = asked && pg->shared->invented_time; /* the database does not know that clock */
+    /* The database does not know an invented clock. */
+    bool all = asked && pg->shared->invented_time;
     look_at_queues(pg, job, all);
     bool overdue = job->sweeps && pg->list_due;
     if (pg->all_told || asked || overdue)
@@ -418,7 +471,7 @@ bool job_is_asked_for(const struct pg_job *job)
     return op != NULL;
 }
 
-/* Functions that are not given the time look here. */
+/* Functions that do not take the time as a parameter read it here. */
 static void add_clock(struct pg_job *job)
 {
     struct pg_call *c =
@@ -434,7 +487,7 @@ bool job_asks_to_sweep(const struct pg_job *job)
     return op != NULL;
 }
 
-/* An op that is not refused yet is in one call; a sweep is besides in one that asks for changes. */
+/* Every op that is not refused is in one call. A sweep is also in one that asks for changes. */
 static void assert_once(const struct pg_job *job)
 {
     uint64_t asked = 0, carried = 0;

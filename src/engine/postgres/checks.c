@@ -1,5 +1,6 @@
-/* What an answer has to be before anybody counts on it. Tables can be edited by hand and functions
- * replaced; a database that answers something else is named in the log, and its answer is none. */
+/* What an answer must be before anybody relies on it. Tables can be edited by hand, and functions
+ * can be replaced. When the database answers something impossible, the log names it, and the answer
+ * counts as none. */
 #include "base/log.h"
 #include "base/utf8.h"
 #include "engine/postgres/impl.h"
@@ -9,7 +10,7 @@
 #define SEQ_MAX     ((1LL << 48) - 1)
 #define SLOT_MAX    (LEVEL_COUNT_MAX - 1)
 
-/* A number that a row has, unless its status says why not. */
+/* A number that every row must have, unless its status says why not. */
 struct expected {
     enum engine_verb verb;
     const char *column;
@@ -41,7 +42,8 @@ static bool number_fits(const PGresult *r, int row, int column, int64_t least, i
     return column >= 0 && !cell_null(r, row, column) && value >= least && value <= most;
 }
 
-/* Whether every row that has no status has what `e` wants of it; else *row is the first without. */
+/* Whether every row without a status has what `e` expects. If not, *row is the first that has
+ * not. */
 static bool column_fits(const struct pg_call *c, const struct expected *e, int rows, int *row)
 {
     int column = PQfnumber(c->result, e->column), status = PQfnumber(c->result, "status");
@@ -65,7 +67,7 @@ static bool state_fits(const struct pg_call *c, int rows, int *row)
     return true;
 }
 
-/* Rows stand for items by their order, and most say which they are for. */
+/* Rows are in the order of the items, and most rows say which item they are for. */
 static bool places_fit(const struct pg_call *c, int rows, int *row)
 {
     int place = PQfnumber(c->result, "place");
@@ -135,8 +137,8 @@ static bool is_text(const struct row *row, enum column c)
     return utf8_valid(bytes, len);
 }
 
-/* The name of a column that goes into JSON as it is, and cannot: a column of bytes takes any, and
- * so does one of text in a database whose encoding is SQL_ASCII. NULL: there is none. */
+/* The name of a column that goes into JSON unchanged, and is not valid there; NULL: all are valid.
+ * A column of bytes takes any bytes, and so does text in a database whose encoding is SQL_ASCII. */
 static const char *odd_text(const struct row *row)
 {
     static const struct {
@@ -158,7 +160,7 @@ static const char *odd_text(const struct row *row)
     return NULL;
 }
 
-/* The name of a column that no message can have so; NULL: there is none. */
+/* The name of a column with a value that no message can have; NULL: there is none. */
 static const char *odd_column(const struct row *row, bool claimed, bool whole)
 {
     int state = row->columns->at[COLUMN_STATE];

@@ -1,13 +1,13 @@
-/* Claims that share a call. They are after the same levels, so that all of them together find what
- * one claim of the sum would find: it is dealt out in order. */
+/* Claims that share a call. They all want the same levels. So one claim for the sum of them finds
+ * the same messages, and these are dealt out to the claims in order. */
 #include "engine/postgres/impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define CALL_WANT_MAX 1000 /* messages: an answer of the database is in memory as a whole */
+#define CALL_WANT_MAX 1000 /* messages: the whole answer of the database is in memory at once */
 
-/* No step ends before the whole claim does. */
+/* Whether no step and no lane of the plan has a limit of its own. */
 static bool is_open(const struct plan *plan)
 {
     bool open = true;
@@ -31,7 +31,8 @@ static bool same_steps(const struct plan *a, const struct plan *b)
     return same;
 }
 
-/* Plans for the same levels and up to the same end, perhaps made a moment apart. */
+/* Whether two plans are for the same levels and end at the same place. They may have been made a
+ * moment apart. */
 static bool are_alike(const struct plan *a, const struct plan *b)
 {
     return a->max_rank == b->max_rank && a->until_ms == b->until_ms && a->policy == b->policy &&
@@ -51,7 +52,7 @@ bool claims_fit(const struct pg_call *c, const struct plan *plan)
     return are_alike(c->ops[0]->claim.plan, plan) && wanted(c) + plan->want <= CALL_WANT_MAX;
 }
 
-/* One lane in each step, and all that is wanted from it. */
+/* Whether each step has one lane, and may take everything from it. */
 static bool is_plain(const struct plan *plan)
 {
     bool plain = is_open(plan);
@@ -71,7 +72,7 @@ static void put_slots(struct params *p, const struct plan *plan)
     param_array_end(p);
 }
 
-/* Of the steps in turn. */
+/* The tokens of the steps that are served in turn. */
 static void put_tokens(struct params *p, const struct plan *plan, const uint32_t *tokens)
 {
     param_array(p, WIRE_INT4_ARRAY);
@@ -87,7 +88,7 @@ static void put_tokens(struct params *p, const struct plan *plan, const uint32_t
 static void put_steps(struct params *p, const struct plan *plan, uint32_t want)
 {
     const struct policy *policy = plan->policy;
-    param_array(p, WIRE_INT4_ARRAY); /* how many, by step */
+    param_array(p, WIRE_INT4_ARRAY); /* how many, for each step */
     for (uint32_t i = 0; i < plan->step_count; i++)
         element_int(p, WIRE_INT4, plan->steps[i].max >= plan->want ? want : plan->steps[i].max);
     param_array_end(p);
@@ -100,7 +101,7 @@ static void put_steps(struct params *p, const struct plan *plan, uint32_t want)
     param_array_end(p);
 }
 
-/* The lanes of the steps, one after the other, as put_steps() numbers them. */
+/* The lanes of all steps, one after the other, numbered as in put_steps(). */
 static void put_lanes(struct params *p, const struct plan *plan)
 {
 #define EACH_LANE(lane)                                                                            \
@@ -120,7 +121,7 @@ static void put_lanes(struct params *p, const struct plan *plan)
 #undef EACH_LANE
 }
 
-/* The configuration's own limits are kept to by the database; a plan may have others. */
+/* The limits of the plan. Those of the configuration are not sent: the database knows them. */
 static void put_room(struct params *p, const struct plan *plan)
 {
     if (is_open(plan)) {
@@ -137,7 +138,8 @@ static void put_room(struct params *p, const struct plan *plan)
     param_array_end(p);
 }
 
-/* What one call of a job leaves of the tokens only the database knows before the next one runs. */
+/* Whether another call of the job uses the same tokens. How many the first call leaves is known
+ * only in the database when the second one runs, so the tokens are kept there. */
 static bool shares_tokens(const struct pg_job *job, const struct pg_call *c)
 {
     const struct plan *plan = c->ops[0]->claim.plan;
@@ -162,7 +164,8 @@ static void put_bucket(struct params *p, const struct pg_job *job, const struct 
 
 uint32_t claims_put(const struct pg_job *job, struct pg_call *c)
 {
-    const struct plan *plan = c->ops[c->op_count - 1]->claim.plan; /* the latest: it ages most */
+    /* The latest plan: in it messages are oldest. */
+    const struct plan *plan = c->ops[c->op_count - 1]->claim.plan;
     uint32_t want = wanted(c);
     if (is_plain(plan)) {
         c->sql = "SELECT * FROM triage.engine_claim($1,$2,$3,$4,$5,$6,$7)";

@@ -19,7 +19,7 @@ struct member {
     const char *name;
     enum kind kind;
     size_t offset;
-    size_t size; /* of a text */
+    size_t size; /* of a text field */
     const char *const *names;
     int name_count;
 };
@@ -110,7 +110,7 @@ static void write_value(struct buf *out, const struct member *m, const char *at)
     case TEXT:
         json_put_cstr(out, at);
         break;
-    case CHOICE: /* an enum is an int */
+    case CHOICE: /* an enum is stored as an int */
         json_put_cstr(out, m->names[*(const int *)at]);
         break;
     }
@@ -210,7 +210,7 @@ static bool read_value(const struct member *m, const struct json_token *t, char 
     return false;
 }
 
-/* From here on: NULL, or the name of what cannot be read. */
+/* The functions below return NULL, or the name of the member that cannot be read. */
 static const char *read_members(const struct json_doc *doc, uint32_t object,
                                 const struct member *members, size_t count, void *to)
 {
@@ -250,6 +250,25 @@ static const char *read_pauses(const struct json_doc *doc, struct queue_config *
     return odd;
 }
 
+/* Only a queue with an epoch has a place. */
+static const char *read_place(const struct json_doc *doc, struct queue_place **place)
+{
+    const struct json_token *e = json_get(doc, 0, "place_epoch"),
+                            *c = json_get(doc, 0, "place_closed"),
+                            *m = json_get(doc, 0, "place_map");
+    int64_t epoch;
+    *place = NULL;
+    if (!e || !json_i64(e, &epoch) || epoch < 0)
+        return "place_epoch";
+    if (!c || c->type != JSON_BOOL)
+        return "place_closed";
+    if (!m || m->type != JSON_STRING || m->len > PLACE_MAP_MAX)
+        return "place_map";
+    if (epoch > 0)
+        *place = queue_place_new((uint64_t)epoch, c->boolean, m->str, (uint32_t)m->len);
+    return NULL;
+}
+
 static const char *read_all(const struct json_doc *doc, struct queue_config *config, char *name,
                             uint32_t *version)
 {
@@ -270,13 +289,14 @@ static const char *read_all(const struct json_doc *doc, struct queue_config *con
 }
 
 const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,
-                        uint32_t *version)
+                        uint32_t *version, struct queue_place **place)
 {
     struct json_doc doc;
     json_init(&doc);
     const char *odd = json_parse(&doc, text, len, CONFIG_TOKENS_MAX)
                           ? read_all(&doc, config, name, version)
                           : "the whole";
+    odd = odd ? odd : read_place(&doc, place);
     json_fini(&doc);
     return odd;
 }

@@ -1,6 +1,6 @@
-/* The duty to speak for all servers on the database: one has it, and says so again with a sweep
- * every DUTY_ASK_MS. It counts its time from before it asked, so that it stops before the database
- * lets another one have it. */
+/* The duty to speak for all servers on the database. One server has it, and renews it with a sweep
+ * every DUTY_ASK_MS. It counts its time from before it asked. So it stops speaking before the
+ * database gives the duty to another server. */
 #include "base/log.h"
 #include "engine/postgres/impl.h"
 
@@ -11,7 +11,7 @@
 
 static_assert(DUTY_MS + DUTY_ASK_MS < ENGINE_SPEAKER_MS, "the next one asks in time");
 
-/* A takeover is seen in the logs of both servers. */
+/* Logs a change, so that a takeover shows in the logs of both servers. */
 static void duty_tell(struct pg *pg, bool ours)
 {
     if (ours != pg->duty_told)
@@ -25,7 +25,7 @@ void duty_ask(struct pg *pg, struct pg_job *job)
     if (pg->shard != 0 || pg->shared->invented_time || early)
         return;
     pg->duty_mono_ms = job->now.mono_ms;
-    if (!duty_speaks(pg->shared, job->now)) /* its time ran out, with no answer */
+    if (!duty_speaks(pg->shared, job->now)) /* its time ran out before an answer came */
         duty_tell(pg, false);
     struct pg_call *c =
         call_add(job, CALL_DUTY, NULL, 0, "SELECT triage.engine_duty('alerts', $1, $2)");

@@ -22,10 +22,11 @@
  *
  * A group of ops is a job: a list of calls, run as one transaction on a connection of the
  * shard's own while the next group gathers. Two jobs run side by side when neither reads what the
- * other may be changing, counts included. Ops of one verb on one queue become one call, so that a
- * hundred enqueues are one INSERT. In a job all calls that put or settle come before those that
- * claim. So a claim may find a message that was submitted after it in the same group; nobody can
- * tell, because none of the group was answered yet.
+ * other may be changing, counts included. Ops of one verb on one queue become one call, and so do
+ * most enqueues and all acks whatever their queues, so that a hundred enqueues are one INSERT. In a
+ * job all calls that put or settle come before those that claim. So a claim may find a message that
+ * was submitted after it in the same group; nobody can tell, because none of the group was answered
+ * yet.
  *
  * What the database refuses. The answer says which call was refused; then nothing of the job has
  * happened. When that call carries one op, this op fails, and the others are run again without it.
@@ -43,6 +44,7 @@
 #define TRIAGE_ENGINE_POSTGRES_IMPL_H
 
 #include "base/map.h"
+#include "base/offset.h"
 #include "base/tag.h"
 #include "engine/engine.h"
 #include "engine/postgres/wire.h"
@@ -69,8 +71,9 @@ struct pg_queue {
     struct engine_queue face; /* first */
     uint32_t tag;             /* PG_QUEUE_TAG */
     struct pg *pg;
-    struct queue_view seen;   /* as far as is known; face.view is this less `taking` */
-    struct queue_view moment; /* as the database last said */
+    struct queue_place *place; /* owned: what face.place shows */
+    struct queue_view seen;    /* as far as is known; face.view is this less `taking` */
+    struct queue_view moment;  /* as the database last said */
     uint64_t taking[LEVEL_COUNT_MAX];
     uint64_t taking_anywhere;
     int64_t read_ms; /* mono: when the database last said */
@@ -84,6 +87,7 @@ struct pg_queue {
     bool listed;  /* in pg->listed */
     bool viewed;  /* its view is to be read */
     bool claimed; /* somebody may be about to wait */
+    bool named;   /* the parameters of the call that is being built name it */
     struct pg_queue *next_listed;
     int64_t waits_until_ms; /* mono: others know until then that consumers wait here */
     bool retired;           /* out of the maps: freed when nothing is under way */
@@ -116,6 +120,7 @@ enum call_kind {
     CALL_CLAIM,
     CALL_OTHER, /* one op */
     CALL_VIEW,  /* of a queue, at the end */
+    CALL_PLACE, /* of a queue */
     CALL_QUEUES,
     CALL_CHANGES, /* which queues have news */
     CALL_WAIT,
@@ -132,7 +137,7 @@ struct pg_call {
     struct params params;
     bool prepares; /* a PREPARE was sent before it, whose answer comes first */
     PGresult *result;
-    struct pg_queue *queue;
+    struct pg_queue *queue; /* NULL: it is of no queue, or its ops are of several */
     uint64_t puts;          /* queue->puts when it was sent */
     uint32_t rules;         /* CLAIM: of the policy whose tokens went with it */
     struct engine_op **ops; /* in order */
@@ -153,12 +158,19 @@ struct pg_job {
     struct engine_op *first, **last; /* the group, in order of submission */
     uint32_t op_count;
     struct instant now;
+    /* Wall clocks: ours when it began, the database's then, ours when that was heard; 0: it was
+     * not. */
+    struct exchange {
+        int64_t asked_us, theirs_us, heard_us;
+    } exchange;
     struct pg_call *calls, **calls_end;
     uint8_t token[TOKEN_BYTES];
+    uint64_t commit_us; /* what its COMMIT took */
     bool writes;
     bool sweeps;       /* it lets time pass; it does not only look for news */
     bool reloading;    /* it reads configurations, to be built again */
-    bool looked;       /* it reads the views of what a sweep moved */
+    bool moved;        /* the place of a queue has refused an op: it is to be read */
+    bool looked;       /* it reads the views of what a sweep moved, and places */
     struct link *link; /* which runs it; NULL while it gathers */
     uint32_t tries;
     int64_t until_ms; /* mono: its time ends; 0: it has not begun */
@@ -192,6 +204,7 @@ struct pg {
     uint32_t shard;
     struct map queues; /* struct pg_queue by name */
     struct map by_id;
+    struct clock_offset offset; /* how far the database's clock is ahead of ours */
     struct link *links[LINKS];
     struct pg_job *open;
     struct pg_queue *listed;   /* queues of the job that is being built */
@@ -217,6 +230,7 @@ extern const struct engine_ops postgres_ops;
 void pg_wake(struct pg *pg); /* any thread: engine_poll or engine_next_due_ms has news */
 struct pg_job *job_new(struct instant now);
 void pg_fail(struct engine_op *op, enum status status); /* it found nothing */
+void pg_learn_clock(struct pg *pg, struct pg_job *job); /* from what a job has heard */
 
 /* open.c */
 void pg_close(struct pg_shared *shared); /* all shards, as far as they were opened */
@@ -226,6 +240,9 @@ struct pg_queue *pg_queue_by_id(struct pg *pg, uint32_t id);
 void pg_queue_tell(struct pg *pg, uint32_t id); /* it has news */
 struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint32_t version,
                               const struct queue_config *config);
+/* The database has this place, or had it; it changes owner. True: it was news. */
+bool pg_queue_place(struct pg_queue *q, struct queue_place *place);
+void pg_queue_free(struct pg_queue *q);    /* it is retired, and nobody has a handle */
 void pg_queue_retire(struct pg_queue *q);  /* another process, or we, deleted it */
 void pg_queue_replace(struct pg_queue *q); /* the database has another one of its name or id */
 void pg_queue_let_go(struct pg_queue *q);  /* freed when it is retired and nothing is under way */
@@ -238,8 +255,9 @@ void pg_view_changed(struct pg_queue *q); /* `seen` or `taking` changed: face.vi
 /* calls.c */
 #define CHANGES_MAX 1000 /* queues that changed, in one answer of the database */
 void calls_build(struct pg *pg, struct pg_job *job);
-void calls_views(struct pg *pg, struct pg_job *job); /* of queues with news */
-void calls_queues(struct pg_job *job);               /* all queues with their configurations */
+void calls_views(struct pg *pg, struct pg_job *job);  /* of queues with news */
+void calls_places(struct pg *pg, struct pg_job *job); /* of queues whose places refused an op */
+void calls_queues(struct pg_job *job);                /* all queues with their configurations */
 void calls_free(struct pg_job *job);
 bool job_asks_to_sweep(const struct pg_job *job);
 bool job_is_asked_for(const struct pg_job *job); /* somebody waits for it */
@@ -250,10 +268,10 @@ struct pg_call *call_add(struct pg_job *job, enum call_kind kind, struct pg_queu
 void call_build(struct pg *pg, struct pg_job *job, struct pg_call *c);
 void param_now(const struct pg *pg, const struct pg_job *job, struct params *p);
 void param_queue(struct params *p, const struct pg_queue *q); /* its id and version */
-bool cursor_valid(const struct list_cursor *c); /* one of our lists may have made it */
+bool cursor_valid(const struct engine_op *op); /* one of our lists may have made it */
 /* Arrays of their slots, payloads, kinds, metadata and dedup keys. */
 void params_drafts(struct params *p, const struct queue_config *config,
-                   const struct draft *const drafts[], uint32_t count);
+                   const struct draft *const *drafts, uint32_t count);
 
 /* claims.c */
 bool claims_fit(const struct pg_call *c, const struct plan *plan); /* one more into this call */
@@ -294,9 +312,10 @@ bool row_fits(const struct pg_queue *q, const struct row *row, bool claimed, boo
 
 /* config.c */
 void config_write(struct buf *out, const struct queue_config *config);
-/* NULL, or the part that cannot be read. */
+/* NULL, or the part that cannot be read. *place is the caller's to free then; NULL: there is none.
+ */
 const char *config_read(const char *text, size_t len, struct queue_config *config, char *name,
-                        uint32_t *version);
+                        uint32_t *version, struct queue_place **place);
 
 /* link.c: one connection, one thread, one job at a time. */
 /* NULL: the database was not reached. While the schema is not prepared it is not tried here: the

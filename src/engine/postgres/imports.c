@@ -1,4 +1,4 @@
-/* Messages from elsewhere: the parameters of the call, and its answer. */
+/* Imports: the parameters of the call, and its answer. */
 #include "base/mem.h"
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
@@ -110,8 +110,8 @@ static void put_origins(struct params *p, const struct engine_op *op)
 void imports_put(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
-    c->sql = "SELECT * FROM triage.engine_import($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,"
-             "$15,$16,$17,$18,$19,$20)";
+    c->sql = "SELECT * FROM triage.engine_import_at($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,"
+             "$15,$16,$17,$18,$19,$20,$21)";
     param_queue(p, c->queue);
     put_drafts(p, c->queue, op);
     put_times(p, op);

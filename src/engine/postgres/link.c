@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RETRY_MAX      20 /* of one that met another at the wrong time */
-#define CLASHES_MAX    3  /* … over a key that has to be unique: an index of somebody's own */
-#define LOST_MAX       3  /* connections that a job may use up: it may be what ends them */
-#define BURIALS_MAX    16 /* connections that are being given up at a time */
+#define RETRY_MAX      20 /* tries of a job that collides with another transaction */
+#define CLASHES_MAX    3  /* tries when a unique key collides: perhaps an index was added */
+#define LOST_MAX       3  /* connections that one job may lose: perhaps it is the cause */
+#define BURIALS_MAX    16 /* connections that are being given up at the same time */
 #define BACKOFF_MS_MIN 50
 #define BACKOFF_MS_MAX 500
 
@@ -21,19 +21,19 @@ struct link {
     uint32_t tag; /* LINK_TAG */
     struct pg *pg;
     uv_thread_t thread;
-    uv_mutex_t mutex; /* guards what follows, up to the connection */
+    uv_mutex_t mutex; /* guards the fields down to `trouble` */
     uv_cond_t cond;
-    struct pg_job *todo, *done; /* of the two at most one is there */
+    struct pg_job *todo, *done; /* at most one of the two is set */
     bool stopping;
     bool connected;
     char trouble[256];
 
-    bool busy; /* the shard's own: it has a job */
+    bool busy; /* the shard's own: whether it has given the link a job */
     _Atomic int backend;
     struct session session; /* the thread's own */
     int64_t backoff_ms;
-    int64_t retry_at_ms; /* mono: not before then */
-    int64_t away_ms;     /* mono: since then nobody could be reached; 0: somebody can */
+    int64_t retry_at_ms; /* monotonic: no try before then */
+    int64_t away_ms;     /* monotonic: since when the database cannot be reached; 0: it can */
 };
 
 #define LINK_TAG TAG('l', 'i', 'n', 'k')
@@ -67,8 +67,8 @@ static void note_connected(struct link *l)
 
 PGconn *link_connect(const char *conninfo, struct buf *error)
 {
-    /* What stands before the connection string is a default, what stands behind it is not. A peer
-     * that vanished without a word is noticed within half a minute. */
+    /* Parameters before the connection string are defaults, which it may change. Those after it are
+     * fixed. A peer that vanishes silently is noticed within half a minute. */
     static const char *const keys[] = {
         "connect_timeout", "keepalives_idle",           "keepalives_interval",  "keepalives_count",
         "dbname",          "fallback_application_name", "target_session_attrs", NULL};
@@ -98,9 +98,10 @@ static void *bury(void *arg)
     return NULL;
 }
 
-/* Ends what runs on it and closes it, in this order: a pooler knows the statement by the
- * connection. To cancel is to connect, which may take its time; so a thread of its own does it.
- * When there are too many of these the statement_timeout has to do. */
+/* Cancels what runs on the connection, then closes it. The order matters: a pooler knows the
+ * statement by its connection. To cancel is to make another connection, which may take long, so a
+ * thread of its own does it. When there are too many such threads, the connection is only closed,
+ * and statement_timeout ends the statement. */
 static void give_up(PGconn *conn)
 {
     pthread_t thread;
@@ -113,7 +114,7 @@ static void give_up(PGconn *conn)
     PQfinish(conn);
 }
 
-/* `running`: a statement of which nothing depends on how it ends. */
+/* `running`: a statement may be running whose end nobody needs to know. */
 static void disconnect(struct link *l, const char *why, bool running)
 {
     PGconn *conn = l->session.conn;
@@ -135,7 +136,8 @@ static void adopt(struct link *l, PGconn *conn)
     atomic_store(&l->backend, PQbackendPID(conn));
 }
 
-/* The schema is there: of a database that was away when the server started nobody knows. */
+/* Whether the schema is installed. If the database was away when the server started, it is
+ * installed here. */
 static bool prepared(struct pg_shared *shared, PGconn *conn, struct buf *error)
 {
     if (!atomic_load(&shared->prepared))
@@ -164,7 +166,7 @@ static bool connect_now(struct link *l)
     } else {
         l->away_ms = l->away_ms ? l->away_ms : now_ms;
         note_trouble(l, buf_cstr(&error));
-        if (l->backoff_ms == BACKOFF_MS_MIN) /* the first time; the rest would say the same */
+        if (l->backoff_ms == BACKOFF_MS_MIN) /* only the first failure is logged */
             log_warn("postgres: cannot connect", "reason=\"%s\"", log_plain(l->trouble));
         l->retry_at_ms = clock_now().mono_ms + l->backoff_ms;
         l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MS_MAX ? BACKOFF_MS_MAX : l->backoff_ms * 2;
@@ -175,8 +177,8 @@ static bool connect_now(struct link *l)
 
 /* Jobs */
 
-/* A database that is away is waited for until then. One that has been away for as long as a group
- * may take is not: whatever is asked of it is refused at once, until it is back. */
+/* Waits until `until_ms` for a database that is away. But if it has been away for longer than a
+ * group may take, jobs are refused at once until it is back. */
 static bool connect_until(struct link *l, int64_t until_ms)
 {
     while (!connect_now(l)) {
@@ -193,8 +195,8 @@ static const char *reason_of(const struct link *l, const struct pg_job *job)
     return job->error[0] ? job->error : PQerrorMessage(l->session.conn);
 }
 
-/* COMMIT was sent, and no answer came that can be relied on. TAKEN, OK or LOST: see
- * transaction_ask. */
+/* Finds out what became of a COMMIT that had no reliable answer. TAKEN, OK or LOST: see
+ * transaction_ask(). */
 static enum outcome resolve(struct link *l, struct pg_job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
@@ -215,7 +217,7 @@ static void pause_before(uint32_t tries)
     usleep((useconds_t)(bits % 1000) * (tries < 20 ? tries : 20));
 }
 
-/* One try. AGAIN: it did not happen, and never will. */
+/* One try. AGAIN: the transaction was not committed, and never will be. */
 static enum outcome run_once(struct link *l, struct pg_job *job)
 {
     const struct pg_shared *shared = l->pg->shared;
@@ -231,9 +233,9 @@ static enum outcome run_once(struct link *l, struct pg_job *job)
     return found == OUTCOME_TAKEN ? OUTCOME_OK : found == OUTCOME_OK ? OUTCOME_AGAIN : found;
 }
 
-/* Runs the job until its fate is known. A connection that is lost before COMMIT is one try, and the
- * next waits for the database to come back, as long as the job has time. What nobody asked for does
- * not wait: the next sweep will do it. */
+/* Runs the job until it is known what became of it. When the connection is lost before COMMIT, the
+ * job is tried again as soon as the database is back, if it has time left. A job that no request
+ * waits for is not tried again: the next sweep does its work. */
 static enum outcome run_until_known(struct link *l, struct pg_job *job)
 {
     enum outcome outcome = OUTCOME_LOST;
@@ -247,9 +249,9 @@ static enum outcome run_until_known(struct link *l, struct pg_job *job)
             return OUTCOME_LOST;
         outcome = run_once(l, job);
         if (outcome == OUTCOME_AGAIN && job->refused && tries >= CLASHES_MAX)
-            outcome = OUTCOME_REFUSED; /* its values will clash every time */
+            outcome = OUTCOME_REFUSED; /* its values collide every time */
         if (outcome == OUTCOME_UNDONE && ++lost < LOST_MAX)
-            random_bytes(job->token, sizeof(job->token)); /* the old one's end is not waited for */
+            random_bytes(job->token, sizeof(job->token)); /* the lost try may hold the old one */
         else if (outcome != OUTCOME_AGAIN)
             break;
         pause_before(tries);
@@ -266,9 +268,10 @@ static void run(struct link *l, struct pg_job *job)
         [OUTCOME_UNDONE] = JOB_FAILED, [OUTCOME_FORGOT] = JOB_FAILED,
     };
     enum outcome outcome = run_until_known(l, job);
-    assert(outcome != OUTCOME_TAKEN); /* run_once() has found out what that means */
+    assert(outcome != OUTCOME_TAKEN); /* run_once() has resolved that */
     job->fate = fates[outcome];
-    bool known = !job->refused || job->refused->op_count <= 1; /* else it is still looked for */
+    /* Otherwise it is still to be found which op is refused. */
+    bool known = !job->refused || job->refused->op_count <= 1;
     if (outcome == OUTCOME_REFUSED && known)
         log_error("postgres: the database refused", "reason=\"%s\"", log_plain(job->error));
     if (outcome == OUTCOME_LATE || outcome == OUTCOME_AGAIN)
@@ -286,7 +289,7 @@ static struct pg_job *take_todo(struct link *l)
             continue;
         }
         uv_cond_timedwait(&l->cond, &l->mutex, (uint64_t)l->backoff_ms * 1000000);
-        break; /* without work: try to connect */
+        break; /* no job: time to try to connect */
     }
     struct pg_job *job = l->todo;
     assert(!job || !l->done);
@@ -322,7 +325,7 @@ static void thread_main(void *arg)
             break;
         if (connect_now(l)) {
             log_info("postgres: connected again", "shard=%u", l->pg->shard);
-            pg_wake(l->pg); /* those who wait may go on */
+            pg_wake(l->pg); /* those that wait for the database may go on */
         }
     }
     PQfinish(l->session.conn);

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARD_MAX    1024 /* queues; beyond that every queue is looked at */
+#define HEARD_MAX    1024 /* queues; if more have news, every queue is looked at */
 #define TICK_MS      200
 #define RETRY_MS_MAX 2000
 #define PROBE        "probe "
-#define PROBE_MS_MAX 2000 /* for a notification of our own to be heard */
-#define DEAF_LOOK_MS 1000 /* how often who hears nothing looks at everything */
+#define PROBE_MS_MAX 2000 /* how long our own notification may take to be heard */
+#define DEAF_LOOK_MS 1000 /* how often to look at everything when no notification comes through */
 
-/* What a shard has not been told yet. */
+/* News that a shard has not been told yet. */
 struct heard {
     uint32_t queues[HEARD_MAX];
     uint32_t count;
@@ -28,12 +28,12 @@ struct pg_listener {
     struct pg_shared *shared;
     uv_thread_t thread;
     uv_mutex_t mutex;
-    struct heard *heard; /* by shard */
+    struct heard *heard; /* one for each shard */
     atomic_bool stopping;
     /* The thread's own. */
     bool proven;      /* a notification came through this connection */
-    bool deaf;        /* none did, although one was sent */
-    int64_t probe_ms; /* mono: when that was, or when it last looked at everything */
+    bool deaf;        /* none came, although one was sent */
+    int64_t probe_ms; /* monotonic: when it was sent, or when everything was last looked at */
 };
 
 #define LISTEN_TAG TAG('h', 'e', 'a', 'r')
@@ -75,9 +75,10 @@ static void probe_name(const struct pg_listener *l, struct buf *out)
         buf_printf(out, "%02x", l->shared->node[i]);
 }
 
-/* Behind a pooler LISTEN may succeed and nothing come of it: one notification is sent on another
- * connection, to see whether this one hears it. It has a name of our own: the pooler may have given
- * us a session that has listened for others, and has something to tell them. */
+/* Sends a notification on another connection, to see whether this one hears it. Behind a pooler
+ * LISTEN may succeed and yet nothing comes through. The notification has a name of this process,
+ * because the pooler may have given us a session that listened for another process and has news for
+ * it. */
 static bool send_probe(struct pg_listener *l)
 {
     struct buf error = {0}, sql = {0};
@@ -102,7 +103,7 @@ static PGconn *connect_listening(struct pg_listener *l)
     if (!conn)
         return NULL;
     if (run(conn, "LISTEN triage") && send_probe(l)) {
-        hear(l, "queues"); /* what was said meanwhile is lost: look at everything */
+        hear(l, "queues"); /* notifications sent before now are lost: look at everything */
         wake_all(l);
         return conn;
     }
@@ -110,7 +111,8 @@ static PGconn *connect_listening(struct pg_listener *l)
     return NULL;
 }
 
-/* Who hears nothing goes by what each sweep finds, and here also by what others configured. */
+/* When no notifications come through, new messages are found by the regular sweeps. Here the server
+ * also looks for queues that others have configured. */
 static void mind_deafness(struct pg_listener *l)
 {
     int64_t now_ms = clock_now().mono_ms;
@@ -129,7 +131,7 @@ static void mind_deafness(struct pg_listener *l)
     }
 }
 
-/* What this process did itself it knows from the answers. */
+/* Whether this process sent the notification: then it knows the news from its answers. */
 static bool is_own(const struct pg_listener *l, int backend)
 {
     bool own = false;

@@ -1,5 +1,5 @@
-/* How shards come and go: the schema is brought up to date, the connections are made, and what is
- * there is read. */
+/* How shards are opened and closed: the schema is brought up to date, the connections are made, and
+ * the queues are read. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -21,11 +21,11 @@ static void free_shard(struct pg *pg)
     size_t at = 0;
     for (struct pg_queue *q; (q = map_each(&pg->queues, &at)); at = 0) {
         pg_queue_retire(q);
-        free(q);
+        pg_queue_free(q);
     }
     for (struct pg_queue *q; (q = pg->replaced);) {
         pg->replaced = q->next_replaced;
-        free(q);
+        pg_queue_free(q);
     }
     map_fini(&pg->queues);
     map_fini(&pg->by_id);
@@ -72,15 +72,15 @@ static bool run_and_wait(struct pg *pg, struct pg_job *job)
     while (!(done = link_take(pg->links[0])))
         uv_sleep(1);
     assert(done == job);
+    pg_learn_clock(pg, job);
     if (job->fate == JOB_DONE)
         calls_answer(pg, job);
     calls_free(job);
     return job->fate == JOB_DONE;
 }
 
-/* Before the shards run: the queues that are there, and what is in them. Their numbers may also
- * come with the first sweep, but totals that begin at 0 would look as if somebody had reset them.
- */
+/* Reads the queues and their views before the shards run. The first sweep would read the views,
+ * too, but until then totals would be 0, which looks as if they had been reset. */
 static enum status load(struct pg *pg, struct buf *error)
 {
     static const struct instant invented;
@@ -105,7 +105,7 @@ static enum status load(struct pg *pg, struct buf *error)
     return status;
 }
 
-/* What to do about it, for whoever starts a server. */
+/* Adds what to do about the error, for whoever starts the server. */
 static void advise(struct buf *error)
 {
     static const struct {
@@ -153,7 +153,7 @@ static void preview_conninfo(const char *key, const char *conninfo, struct buf *
     PQfreemem(error);
 }
 
-/* Only whether libpq understands the settings: nobody is connected to. */
+/* Checks only that libpq understands the settings. It does not connect. */
 static void postgres_preview(const struct engine_options *options, struct engine_preview *p)
 {
     static const char *const keys[] = {"postgres", "postgres_listen"};
@@ -162,11 +162,26 @@ static void postgres_preview(const struct engine_options *options, struct engine
     buf_lit(&p->notes, "the database is not asked; triaged migrate would connect to it\n");
 }
 
-/* Nobody is there, or not yet: that will pass. What a database answers, no waiting will change. */
-static bool database_is_away(const struct pg_shared *shared)
+static bool names_several_hosts(const char *conninfo)
+{
+    PQconninfoOption *parsed = PQconninfoParse(conninfo, NULL);
+    bool several = false;
+    for (const PQconninfoOption *o = parsed; o && o->keyword; o++) {
+        bool host = strcmp(o->keyword, "host") == 0 || strcmp(o->keyword, "hostaddr") == 0;
+        several = several || (host && o->val && strchr(o->val, ','));
+    }
+    PQconninfoFree(parsed);
+    return several;
+}
+
+/* Whether the database cannot be reached, or not yet: that passes. An error that a database answers
+ * with does not pass by waiting; but one of several hosts that is a standby may be promoted. */
+static bool database_is_away(const struct pg_shared *shared, struct buf *error)
 {
     PGPing ping = PQping(shared->conninfo);
-    return !shared->invented_time && (ping == PQPING_NO_RESPONSE || ping == PQPING_REJECT);
+    bool standby = strstr(buf_cstr(error), "session is read-only") != NULL;
+    return !shared->invented_time && (ping == PQPING_NO_RESPONSE || ping == PQPING_REJECT ||
+                                      (standby && names_several_hosts(shared->conninfo)));
 }
 
 /* Installs the schema in the database, or brings it up to date, and says what was done. */
@@ -199,7 +214,7 @@ static enum status postgres_open(const struct engine_options *options, uint32_t 
     shared->shards = mem_zalloc(shard_count * sizeof(struct pg *));
     random_bytes(shared->node, sizeof(shared->node));
     enum status status = prepare(shared, error);
-    if (status && database_is_away(shared)) {
+    if (status && database_is_away(shared, error)) {
         log_warn("postgres: the database is away", "reason=\"%s\" consequence=\"%s\"",
                  log_plain(buf_cstr(error)), "the server starts, and waits for it");
         buf_clear(error);
@@ -252,5 +267,6 @@ const struct engine_kind postgres_kind = {
     .setting_count = sizeof(settings) / sizeof(settings[0]),
     .counters = tables_counters,
     .counter_count = TABLES_COUNTERS,
+    .store = "postgres",
     .no_backup = "back up its database, as with pg_basebackup",
 };

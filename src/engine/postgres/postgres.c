@@ -1,4 +1,4 @@
-/* The engine itself: ops gather in jobs, jobs go to connections, and what came back is told. */
+/* The engine itself. Ops gather in jobs, jobs go to connections, and their answers end the ops. */
 #include "engine/postgres/postgres.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -7,10 +7,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define SWEEP_MS 500 /* others' leases end, too */
-#define HOLD_MS  100 /* after a sweep that failed: what was due still is */
+#define SWEEP_MS 500 /* leases of other servers' consumers end, too */
+#define HOLD_MS  100 /* pause after a sweep that failed, because the same is still due */
 
-/* Far from what PostgreSQL takes in one value, and more than a commit needs to be worth it. */
+/* Far below what PostgreSQL takes in one value, and enough to make a commit worth its cost. */
 #define JOB_BYTES_MAX (16 * 1024 * 1024)
 
 static struct pg *pg_of(struct engine *e)
@@ -75,8 +75,9 @@ static struct link *idle_link(struct pg *pg)
     return NULL;
 }
 
-/* What looks at a whole queue, or changes it as a whole, is not to meet a job half done; and claims
- * go by the tokens that the claims before them left. */
+/* Whether the job must not run beside another. An op that looks at a whole queue, or changes it as
+ * a whole, must not see another job half done. And a claim that uses tokens needs those that the
+ * claim before it left. */
 static bool wants_to_be_alone(const struct pg_job *job)
 {
     bool alone = false;
@@ -102,7 +103,7 @@ static size_t draft_bytes(const struct draft *d)
     return d->payload_len + d->metadata_len + d->dedup_len;
 }
 
-/* About how much an op makes a job carry, to the database or back. */
+/* About how many bytes an op adds to a job, sent or received. */
 static size_t op_bytes(const struct engine_op *op)
 {
     size_t bytes = 0;
@@ -119,28 +120,35 @@ static size_t op_bytes(const struct engine_op *op)
     return bytes;
 }
 
-/* What comes after a change of a configuration goes by the new one. */
+/* Ops after a change of the configuration go by the new one, so they are in the next job. */
 static bool changes_queue(const struct engine_op *op)
 {
-    return op->queue && (op->verb == ENGINE_QUEUE_SET || op->verb == ENGINE_QUEUE_DELETE);
+    return op->queue && (op->verb == ENGINE_QUEUE_SET || op->verb == ENGINE_QUEUE_DELETE ||
+                         op->verb == ENGINE_QUEUE_PLACE);
 }
 
-/* What may take long is in jobs of its own: when its time ends, nobody's changes end with it. */
 static bool lists(const struct engine_op *op)
 {
     return op->verb == ENGINE_LIST || op->verb == ENGINE_DEAD_LIST;
 }
 
-/* What is for the next job: what stands behind a change, what may take long, and what would make
- * this one carry more than JOB_BYTES_MAX. A single op is as large as it is. */
+/* Ops that one job may have, one after the other. A list may take long, so it is in a job of its
+ * own: when that runs out of time, no changes fail with it. A place is set without puts before it,
+ * which hold the lock that it waits for: two servers that do so would wait for each other. */
+static bool go_together(const struct engine_op *op, const struct engine_op *next)
+{
+    return !changes_queue(op) && lists(op) == lists(next) && next->verb != ENGINE_QUEUE_PLACE;
+}
+
+/* Splits off the ops that are for the next job: those that do not go together with these, and those
+ * that would make this job larger than JOB_BYTES_MAX. One op alone may be larger. */
 static struct pg_job *cut(struct pg_job *job)
 {
     uint32_t count = 1;
     size_t bytes = 0;
     for (struct engine_op *op = job->first; op && op->next; op = op->next, count++) {
         bytes += op_bytes(op);
-        if (!changes_queue(op) && lists(op) == lists(op->next) &&
-            bytes + op_bytes(op->next) <= JOB_BYTES_MAX)
+        if (go_together(op, op->next) && bytes + op_bytes(op->next) <= JOB_BYTES_MAX)
             continue;
         struct pg_job *rest = job_new(job->now);
         rest->first = op->next;
@@ -155,7 +163,7 @@ static struct pg_job *cut(struct pg_job *job)
     return NULL;
 }
 
-/* While transactions run the next group gathers, until it is worth one of its own beside them. */
+/* While transactions run, the next group gathers, until it is worth a transaction beside them. */
 static void flush(struct engine *e)
 {
     struct pg *pg = pg_of(e);
@@ -205,7 +213,7 @@ static void tell_replaced(struct pg *pg, struct engine_op *op)
     }
 }
 
-/* Queues with news are shown to whoever swept. */
+/* Shows queues with news to the op that swept. */
 static void tell(struct pg *pg, struct engine_op *op)
 {
     size_t at = 0;
@@ -226,8 +234,8 @@ static void tell(struct pg *pg, struct engine_op *op)
     }
 }
 
-/* What became of an op when its queue was found to be gone in the same job or meanwhile: nobody is
- * given a handle on it any more. */
+/* An op whose queue was found to be gone, in the same job or meanwhile, must not hand out the
+ * queue. */
 static void check_gone(const struct pg_queue *q, struct engine_op *op)
 {
     bool hands_out = op->verb == ENGINE_QUEUE_OPEN || op->verb == ENGINE_QUEUE_SET;
@@ -262,23 +270,29 @@ static uint32_t report(struct pg *pg, struct pg_job *job)
     return count;
 }
 
-/* What a sweep moved shows only in the views of a second transaction. */
+/* Changes made by a sweep show only in a second transaction, so the views are read by that; and so
+ * are the places that refused something. */
 static bool look_again(struct pg *pg, struct pg_job *job)
 {
-    if (job->looked || !pg->told || !job_asks_to_sweep(job))
+    bool news = pg->told && job_asks_to_sweep(job);
+    if (job->looked || (!news && !job->moved))
         return false;
     calls_free(job);
     job->looked = true;
     job->writes = false;
     job->until_ms = 0;
-    calls_views(pg, job);
+    if (news)
+        calls_views(pg, job);
+    if (job->moved)
+        calls_places(pg, job);
     if (!job->calls)
         return false;
     link_put(job->link, job);
     return true;
 }
 
-/* The news that it was to read are still to be read, and nobody was told that somebody waits. */
+/* Drops the calls of a job that did not happen. The news that they were to read are still unread,
+ * and the database was not told where consumers wait. */
 static void forget_calls(struct pg *pg, struct pg_job *job)
 {
     for (const struct pg_call *c = job->calls; c; c = c->next)
@@ -307,8 +321,28 @@ static bool go_on_without(struct pg *pg, struct pg_job *job)
     return true;
 }
 
+/* Which place refused them could not be read, so the refusal is not passed on. */
+static void fail_moved(struct pg_job *job)
+{
+    for (struct engine_op *op = job->first; op; op = op->next) {
+        if (op->status == STATUS_MOVED)
+            pg_fail(op, STATUS_ENGINE_UNAVAILABLE);
+    }
+}
+
+/* An invented clock is the caller's: there is nothing to compare. */
+void pg_learn_clock(struct pg *pg, struct pg_job *job)
+{
+    const struct exchange *x = &job->exchange;
+    if (x->heard_us != 0 && !pg->shared->invented_time)
+        offset_learn(&pg->offset, x->asked_us, x->theirs_us, x->heard_us);
+    pg->base.ahead_us = offset_us(&pg->offset);
+    job->exchange = (struct exchange){0};
+}
+
 static uint32_t take_job(struct pg *pg, struct pg_job *job)
 {
+    pg_learn_clock(pg, job);
     if (go_on_without(pg, job))
         return 0;
     if (job->fate == JOB_STALE && job->tries++ < 8) {
@@ -332,7 +366,9 @@ static uint32_t take_job(struct pg *pg, struct pg_job *job)
         if (look_again(pg, job))
             return 0;
     }
-    if (job->looked) /* the job itself was done before it looked, and stays so */
+    if (job->looked && job->fate != JOB_DONE)
+        fail_moved(job);
+    if (job->looked) /* the job was done before it looked again */
         job->fate = JOB_DONE;
     if (job->fate != JOB_DONE && job_asks_to_sweep(job))
         pg->held_until_ms = clock_now().mono_ms + HOLD_MS;
@@ -342,6 +378,7 @@ static uint32_t take_job(struct pg *pg, struct pg_job *job)
     pg->jobs_under_way--;
     pg->base.counters.groups += job->fate == JOB_DONE;
     pg->base.counters.group_ops += job->fate == JOB_DONE ? job->op_count : 0;
+    pg->base.counters.commit_us += job->fate == JOB_DONE ? job->commit_us : 0;
     uint32_t op_count = job->op_count, count = report(pg, job);
     assert(count == op_count);
     calls_free(job);

@@ -1,5 +1,4 @@
-/* The queues that a shard knows, by name and by id, and what is left of each while claims are under
- * way. */
+/* The queues that a shard knows, by name and by id; and what claims under way leave of each. */
 #include "base/mem.h"
 #include "engine/postgres/impl.h"
 
@@ -37,13 +36,31 @@ struct pg_queue *pg_queue_add(struct pg *pg, const char *name, uint32_t id, uint
     return q;
 }
 
+bool pg_queue_place(struct pg_queue *q, struct queue_place *place)
+{
+    if (!place || (q->place && q->place->epoch >= place->epoch)) {
+        free(place);
+        return false;
+    }
+    free(q->place);
+    q->face.place = q->place = place;
+    return true;
+}
+
+void pg_queue_free(struct pg_queue *q)
+{
+    assert(q->retired);
+    tag_end(&q->tag, PG_QUEUE_TAG);
+    free(q->place);
+    free(q);
+}
+
 void pg_queue_let_go(struct pg_queue *q)
 {
     if (!q->retired || q->busy > 0)
         return;
-    assert(!q->listed); /* no job that is being built has it */
-    tag_end(&q->tag, PG_QUEUE_TAG);
-    free(q);
+    assert(!q->listed); /* no job in the making has it */
+    pg_queue_free(q);
 }
 
 void pg_queue_retire(struct pg_queue *q)
@@ -59,7 +76,8 @@ void pg_queue_retire(struct pg_queue *q)
     q->retired = true;
 }
 
-/* It lives until a sweep has said that it is gone: the caller may still have a handle on it. */
+/* The queue is freed only after a sweep has told that it is gone: the caller may still have a
+ * handle on it. */
 void pg_queue_replace(struct pg_queue *q)
 {
     pg_queue_retire(q);

@@ -59,7 +59,7 @@ const char *row_bytes(const struct row *row, enum column c, size_t *len)
     return row_has(row, c) ? cell_bytes(row->result, row->at, row->columns->at[c], len) : "";
 }
 
-/* No more of it than a message can say that it has: others may write to the tables. */
+/* A text, cut to what a message can hold: others may write to the tables. */
 static const char *row_short(const struct row *row, enum column c, size_t *len)
 {
     const char *bytes = row_bytes(row, c, len);
@@ -114,7 +114,7 @@ static void read_delivery(const struct row *row, struct message *m, struct insta
     read_escalation(row, d);
 }
 
-/* As many as a message can count: the column is wider. */
+/* At most what a message can count: the column is wider. */
 static uint16_t row_attempts(const struct row *row)
 {
     int64_t attempts = row_int(row, COLUMN_ATTEMPTS);

@@ -7,7 +7,7 @@
 
 #define DUE_MAX 100 /* schedules that a sweep shows */
 
-/* The columns of triage.schedule, in order; those that only the database sets are 0. */
+/* The columns of triage.schedule, in order. Those that only the database sets are 0. */
 #define COLUMNS "ROW($1,$3,$4,$5,$6,$7,$8,$9,$10,0,0,0,0,$11,$12,$13,$14,$15,$16,$17,$18,$19)"
 
 static void put_text(struct params *p, const char *text)
@@ -69,7 +69,7 @@ void pg_schedules_delete(struct pg_call *c, const struct engine_op *op)
     put_text(&c->params, op->schedule.name);
 }
 
-/* Why it cannot be fired, which nobody needs to ask the database. */
+/* Why the schedule cannot be fired, as far as that is known without the database. */
 static enum status refusal_of(const struct pg_queue *q, const struct engine_op *op)
 {
     const struct draft *d = op->fire.step.puts && op->fire.item ? &op->fire.item->draft : NULL;
@@ -79,8 +79,9 @@ static enum status refusal_of(const struct pg_queue *q, const struct engine_op *
                                                                     : STATUS_UNKNOWN_PRIORITY;
 }
 
-/* Shown again and again it would be one of the DUE_MAX that a sweep shows, and with enough of its
- * kind nothing else would be. The row is not waited for, as in engine_fire(). */
+/* Shows the schedule again only after a while. Otherwise schedules that cannot be fired could fill
+ * all DUE_MAX places of every sweep, and no other would be shown. The row is not waited for, as in
+ * engine_fire(). */
 static void put_off(struct pg_call *c, const struct engine_op *op, enum status why)
 {
     struct params *p = &c->params;
@@ -98,7 +99,7 @@ static void put_off(struct pg_call *c, const struct engine_op *op, enum status w
     put_text(p, status_name(why));
 }
 
-/* A step without a message has arrays of none. */
+/* A step without a message sends empty arrays. */
 void pg_schedules_fire(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
@@ -109,7 +110,7 @@ void pg_schedules_fire(struct pg_call *c, const struct engine_op *op)
     }
     const struct schedule_step *step = &op->fire.step;
     const struct draft *draft = step->puts ? &op->fire.item->draft : NULL;
-    /* Of what was put, or was not: a step without a message has no place in the call. */
+    /* The status is of the message. A step without one has no row for it in the call. */
     c->sql = "SELECT known, stale, puts, (put).status, (put).deduplicated FROM"
              " triage.engine_fire($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
     param_queue(p, c->queue);
@@ -132,7 +133,7 @@ void pg_schedules_fire(struct pg_call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-/* Answers. Others may write to the tables: what does not fit is cut. */
+/* Answers. Others may write to the tables, so a text that is too long is cut. */
 
 struct cells {
     const PGresult *result;
@@ -205,7 +206,7 @@ static void read_schedule(const struct cells *c, struct schedule *s)
     get_body(c, d);
 }
 
-/* A sweep is to come in time for it. */
+/* Makes the next sweep come in time for this due time. */
 static void note_next(struct pg *pg, int64_t next_ms)
 {
     if (next_ms < pg->due_ms && next_ms != SCHEDULE_NEVER)
@@ -271,7 +272,7 @@ void pg_schedules_ask(struct pg *pg, struct pg_job *job)
     param_now(pg, job, &c->params);
 }
 
-/* To the sweep that asked. Rows of queues that another shard has are that shard's. */
+/* Shows due schedules to the sweep that asked. Rows of queues of other shards are left to them. */
 void pg_schedules_answer_due(struct pg *pg, struct pg_job *job, struct pg_call *c)
 {
     struct engine_op *op = job->first;

@@ -1,7 +1,7 @@
-/* What the tables and their indexes weigh, and how much of it is dead. One shard of the process
- * reads it with a sweep every few seconds, so that reading the metrics costs the database nothing.
- * The view triage.bloat says the same to people; here it is not used, because a server's role need
- * not be allowed to read it. */
+/* How large the tables and their indexes are, and how much of them is dead. One shard of the
+ * process reads this with a sweep every few seconds, so reading the metrics costs the database
+ * nothing. The view triage.bloat shows the same to people. It is not used here, because the role of
+ * a server may not be allowed to read it. */
 #include "engine/postgres/impl.h"
 
 #include <assert.h>
@@ -56,12 +56,12 @@ const struct engine_counter tables_counters[TABLES_COUNTERS] = {
      .help = "How often these were read from the database."},
 };
 
-/* Where they are in engine_counters.own: in the order of the table above. */
+/* Their places in engine_counters.own, in the order of the table above. */
 enum {
     DEAD_ROWS = 0,
     BYTES = DEAD_ROWS + TABLE_COUNT,
     INDEX_BYTES = BYTES + TABLE_COUNT,
-    OLDEST_TRANSACTION = INDEX_BYTES + TABLE_COUNT, /* for so long nothing dead could go away */
+    OLDEST_TRANSACTION = INDEX_BYTES + TABLE_COUNT, /* how long dead rows could not be removed */
     LOOKS,
 };
 static_assert(LOOKS < ENGINE_OWN_MAX, "each has a place");

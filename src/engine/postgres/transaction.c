@@ -1,4 +1,4 @@
-/* One transaction on a connection, with a limit of time, and what became of it. */
+/* One transaction on a connection, with a time limit, and what became of it. */
 #include "base/random.h"
 #include "engine/postgres/impl.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Waiting with a limit: libpq blocks for as long as the network does. */
+/* Waiting with a limit. libpq alone would wait as long as the network does. */
 
 static bool wait_socket(PGconn *conn, short events, int64_t until_ms)
 {
@@ -28,7 +28,7 @@ static bool flush_all(PGconn *conn, int64_t until_ms)
     return left == 0;
 }
 
-/* The next result, or NULL at the end of a statement's; *alive is false when time or the connection
+/* The next result; NULL: the statement has no more. *alive is false when the time or the connection
  * ran out. */
 static PGresult *next_result(PGconn *conn, int64_t until_ms, bool *alive)
 {
@@ -72,7 +72,8 @@ static enum outcome outcome_of(const PGresult *r, struct pg_job *job)
     return strncmp(state, "08", 2) == 0 ? OUTCOME_LOST : OUTCOME_REFUSED;
 }
 
-/* The values are to blame and not the state of the database: without them the rest will do. */
+/* Whether the values of the call are to blame, and not the state of the database. Then the other
+ * calls can succeed without it. */
 static bool about_values(const PGresult *r)
 {
     static const char *const classes[] = {"22", "23", "54", "P0", "TR"};
@@ -84,12 +85,12 @@ static bool about_values(const PGresult *r)
     return false;
 }
 
-/* Everything up to a sync. The first error decides; what follows it was not run. */
+/* The answers up to a sync. The first error decides: statements after it were not run. */
 struct reading {
     struct pg_job *job;
-    uint32_t before;      /* answers before that of the first call */
-    struct pg_call *call; /* whose answer is next; NULL: what comes is dropped */
-    bool commits;         /* it is a COMMIT, and has to say so */
+    uint32_t before;      /* answers that come before that of the first call */
+    struct pg_call *call; /* the call whose answer is next; NULL: answers are dropped */
+    bool commits;         /* the statement is COMMIT, and the answer must say so */
 };
 
 static bool is_error(ExecStatusType status)
@@ -98,10 +99,20 @@ static bool is_error(ExecStatusType status)
            status == PGRES_NONFATAL_ERROR;
 }
 
+/* The last answer before that of the first call has the time in the database. */
+static void keep_time(struct pg_job *job, const PGresult *r)
+{
+    if (PQntuples(r) == 0)
+        return;
+    job->exchange.theirs_us = cell_int(r, 0, 0);
+    job->exchange.heard_us = clock_wall_us();
+}
+
 static void keep_result(struct reading *reading, PGresult *r)
 {
     if (reading->before > 0) {
-        reading->before--;
+        if (--reading->before == 0)
+            keep_time(reading->job, r);
     } else if (reading->call && reading->call->prepares) {
         reading->call->prepares = false;
     } else if (reading->call) {
@@ -153,8 +164,8 @@ static bool send_plain(PGconn *conn, const char *sql)
     return params_send(conn, NULL, sql, &none);
 }
 
-/* Sends a call, the first time behind its preparation: that is one answer more. Texts are known by
- * their address. */
+/* Sends a call. The first time its preparation goes before it, which has an answer of its own. A
+ * statement is known by the address of its text. */
 static bool send_call(struct session *s, const char *sql, const struct params *p, bool *prepares)
 {
     char name[16];
@@ -177,17 +188,19 @@ static void param_ms(struct params *p, int64_t ms)
     param_text(p, text, (size_t)snprintf(text, sizeof(text), "%lld", (long long)ms));
 }
 
-/* How a transaction starts. Settings are its own and not the session's, because a pooler may give
- * the next one another session. */
+/* Begins a transaction, and asks what time it is in the database. Settings are made for the
+ * transaction and not for the session, because a pooler may run the next one in another session. */
 static bool send_begin(struct session *s, const struct pg_shared *shared, int64_t statement_ms,
                        const uint8_t *token, struct reading *reading)
 {
 #define LIMITS                                                                                     \
-    "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)"
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "                           \
+    "set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)"
 #define LOOSE ", set_config('synchronous_commit', 'off', true)"
 #define MARK  ", triage.engine_mark($3)"
     static const char *const begins[2][2] = {{LIMITS LOOSE, LIMITS},
                                              {LIMITS LOOSE MARK, LIMITS MARK}};
+    static_assert(TOKEN_BYTES == 16, "a token is a uuid");
     struct params p = {0};
     bool prepares = false;
     param_ms(&p, shared->timeout_ms / 2);
@@ -201,16 +214,16 @@ static bool send_begin(struct session *s, const struct pg_shared *shared, int64_
     return ok;
 }
 
-/* The database ends by itself what takes too long, a little before we give it up: so its answer is
- * heard, and the connection stays. */
+/* The database ends a statement that takes too long, a little before this process would give up. So
+ * its answer is heard, and the connection stays usable. */
 static int64_t statement_limit_ms(const struct session *s, const struct pg_shared *shared)
 {
     int64_t ours_ms = shared->timeout_ms * 3 / 4;
     return s->statement_ms > 0 && s->statement_ms < ours_ms ? s->statement_ms : ours_ms;
 }
 
-/* A COMMIT waits for its standby as long as it takes: to end that would make public what is on one
- * machine alone. */
+/* Lets a COMMIT take as long as it needs. It may wait for a standby; if that wait were ended,
+ * changes that only one machine has would become visible. */
 static bool send_unlimited(struct session *s)
 {
     struct params p = {0};
@@ -221,10 +234,10 @@ static bool send_unlimited(struct session *s)
     return ok;
 }
 
-/* Also of what was prepared: who knows how far it got. */
+/* Also forgets the prepared statements: it is not known which of them were prepared. */
 static enum outcome rollback(struct session *s, const struct pg_job *job, int64_t until_ms)
 {
-    struct pg_job scratch = *job; /* the reason is the first error's */
+    struct pg_job scratch = *job; /* a copy, so that the first error stays the reason */
     struct reading reading = {.job = &scratch};
     bool forget = s->known > 0;
     s->known = 0;
@@ -281,8 +294,8 @@ static void note_warning(void *ctx, const PGresult *notice)
     snprintf(w->job->error, sizeof(w->job->error), "%s", text ? text : "");
 }
 
-/* A COMMIT that ends in a warning has not kept its promise: the wait for the standby was cancelled,
- * and what the answer calls committed may not outlive the primary. That counts as no answer. */
+/* A COMMIT with a warning counts as no answer. The wait for the standby was cancelled, so what is
+ * called committed may be lost with the primary. */
 static enum outcome commit(struct session *s, struct pg_job *job, int64_t until_ms)
 {
     struct reading reading = {.job = job, .commits = true};
@@ -295,11 +308,13 @@ static enum outcome commit(struct session *s, struct pg_job *job, int64_t until_
     return warning.came ? OUTCOME_LOST : outcome;
 }
 
-/* All but the COMMIT: when that goes unanswered, what the calls answered is still known. */
+/* Runs everything but the COMMIT. If the COMMIT has no answer, those of the calls are still
+ * known. */
 static enum outcome run_calls(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                               int64_t until_ms)
 {
     struct reading reading = {.job = job, .call = job->calls};
+    job->exchange = (struct exchange){.asked_us = clock_wall_us()};
     bool ok = send_begin(s, shared, statement_limit_ms(s, shared), job->writes ? job->token : NULL,
                          &reading);
     for (struct pg_call *c = job->calls; ok && c; c = c->next)
@@ -310,7 +325,7 @@ static enum outcome run_calls(struct session *s, const struct pg_shared *shared,
     return read_answers(s->conn, &reading, until_ms);
 }
 
-/* It would not fit the wire, so nothing is sent. */
+/* The value would not fit the protocol, so nothing is sent. */
 static enum outcome refuse_length(struct pg_job *job, struct pg_call *c)
 {
     snprintf(job->error, sizeof(job->error), "a value is longer than PostgreSQL takes");
@@ -322,6 +337,8 @@ enum outcome transaction_run(struct session *s, const struct pg_shared *shared, 
                              int64_t until_ms, bool *commit_sent)
 {
     *commit_sent = false;
+    assert(s->conn);
+    assert(s->known <= STATEMENTS_MAX);
     for (struct pg_call *c = job->calls; c; c = c->next) {
         if (c->params.too_long)
             return refuse_length(job, c);
@@ -335,11 +352,14 @@ enum outcome transaction_run(struct session *s, const struct pg_shared *shared, 
         return end == OUTCOME_LOST ? end : outcome == OUTCOME_FORGOT ? OUTCOME_AGAIN : outcome;
     }
     *commit_sent = true;
-    return commit(s, job, until_ms);
+    uint64_t began_us = clock_mono_us();
+    outcome = commit(s, job, until_ms);
+    job->commit_us += clock_mono_us() - began_us;
+    return outcome;
 }
 
-/* Storing the token again tells: that fails when the transaction was committed, and waits while it
- * is being. */
+/* Stores the token of the transaction again. That fails if the transaction was committed, and waits
+ * while it is being committed. */
 static enum outcome ask_token(struct session *s, const struct pg_shared *shared, struct pg_job *job,
                               int64_t until_ms)
 {
@@ -352,8 +372,8 @@ static enum outcome ask_token(struct session *s, const struct pg_shared *shared,
                                                                                  : outcome;
 }
 
-/* The log is one line: when a later commit is where the standbys must have it, so is all that came
- * before it. */
+/* Commits another transaction after the one that is in doubt. The log of the database is
+ * sequential: once a later commit has reached the standbys, so has everything before it. */
 static enum outcome commit_behind(struct session *s, const struct pg_shared *shared,
                                   struct pg_job *job, int64_t until_ms)
 {

@@ -1,17 +1,18 @@
-/* What this process knows of a queue. The database tells after whatever only it can count, and now
- * and then: what it costs to ask does not depend on how much was done in between. Till then what
- * was put, claimed and acknowledged here is counted here.
+/* What this process knows of a queue. The database tells it after changes that only the database
+ * can count, every VIEW_MS while there are claims, and otherwise with a sweep. What it costs to ask
+ * does not depend on how much was done in between. Until then puts, claims and acks of this process
+ * are counted here.
  *
- * What is counted here is for plans alone. It is less what claims under way may take, and what
- * others do beside us makes it a guess: a claim may get what we never heard of. People are shown
- * what the database said, which is one snapshot and adds up. */
+ * The counts made here are for plans only. Messages that claims under way may take are subtracted,
+ * and other processes change the queue, too. So the counts are a guess: a claim may even get a
+ * message that this process never heard of. Clients are shown what the database said: it is one
+ * snapshot, and its numbers add up. */
 #include "engine/postgres/impl.h"
 #include "engine/postgres/rows.h"
 
-#define VIEW_MS 50 /* how old a view may get while the queue is in use */
+#define VIEW_MS 50 /* how old a view may be by which claims are planned */
 
-/* Others, time or a limit may have a say in what is left after a claim; then it is not for us to
- * count. */
+/* Whether this process can count what a claim leaves. It cannot when time or a limit has a say. */
 static bool countable(const struct pg_queue *q)
 {
     const struct queue_config *config = &q->face.config;
@@ -25,9 +26,9 @@ static bool countable(const struct pg_queue *q)
 
 bool view_wanted(const struct pg_queue *q, const struct engine_op *op, struct instant now)
 {
-    bool counted = op->verb == ENGINE_PUT || op->verb == ENGINE_ACK ||
-                   (op->verb == ENGINE_CLAIM && countable(q));
-    return !counted || now.mono_ms - q->read_ms >= VIEW_MS;
+    if (op->verb == ENGINE_PUT || op->verb == ENGINE_ACK)
+        return false; /* the next sweep reads it */
+    return op->verb != ENGINE_CLAIM || !countable(q) || now.mono_ms - q->read_ms >= VIEW_MS;
 }
 
 void view_put(struct pg_queue *q, const struct put_item *item)
@@ -60,7 +61,9 @@ void view_claim(struct pg_queue *q, const struct row *row)
     struct queue_view *v = &q->seen;
     struct lane_view *lane = &v->lanes[row_slot(row, COLUMN_SLOT)];
     uint64_t bytes = row_len(row, COLUMN_PAYLOAD) + row_len(row, COLUMN_METADATA);
-    uint64_t known = lane->ready > 0; /* not when others put it there */
+    uint64_t known = lane->ready > 0; /* false: another process put it there */
+    if (known && row_int(row, COLUMN_READY) > lane->head_ms)
+        lane->head_ms = row_int(row, COLUMN_READY); /* what is left stands behind it */
     lane->ready -= known;
     v->ready -= known;
     lane->leased++;
@@ -70,8 +73,8 @@ void view_claim(struct pg_queue *q, const struct row *row)
     v->totals.redelivered += row_int(row, COLUMN_ATTEMPTS) > 1;
 }
 
-/* A step that got too little left nothing in its lanes, unless it was not to take all of them, or
- * something was put there meanwhile that it could not see. */
+/* If a step found too little, its lanes are empty. That is not known of a lane of which it could
+ * not take every message, nor if messages were put meanwhile that it could not see. */
 void view_drained(const struct pg_call *c, const struct plan *plan)
 {
     struct pg_queue *q = c->queue;
@@ -150,5 +153,6 @@ void view_read(struct pg_call *c, struct instant now)
     c->queue->read_ms = now.mono_ms;
     c->queue->behind = false;
     c->queue->moment = *v;
+    c->queue->face.moments++;
     pg_view_changed(c->queue);
 }

@@ -13,6 +13,9 @@ static void put_be(struct buf *out, uint64_t value, size_t width)
     out->len += width;
 }
 
+static_assert(PARAM_BYTES_MAX <= INT32_MAX, "libpq takes lengths as int");
+static_assert(PAYLOAD_MAX + METADATA_MAX + DEDUP_KEY_MAX < PARAM_BYTES_MAX, "a message fits");
+
 static size_t width_of(enum wire_type type)
 {
     return type == WIRE_INT2 ? 2 : type == WIRE_INT4 ? 4 : 8;
@@ -28,12 +31,13 @@ void params_clear(struct params *p)
 {
     buf_clear(&p->bytes);
     p->count = 0;
-    p->too_long = false;
+    p->too_long = p->in_array = false;
 }
 
 static void begin(struct params *p, enum wire_type type)
 {
     assert(p->count < PARAMS_MAX);
+    assert(!p->in_array); /* it would become an element */
     p->types[p->count] = type;
     p->offsets[p->count] = p->bytes.len;
 }
@@ -72,7 +76,7 @@ void param_bytes(struct params *p, enum wire_type type, const void *data, size_t
     end(p);
 }
 
-/* A text in PostgreSQL has no NUL; one from a client may. */
+/* PostgreSQL's text cannot hold a NUL, but a text from a client can. */
 void param_text(struct params *p, const char *text, size_t len)
 {
     begin(p, WIRE_TEXT);
@@ -86,7 +90,7 @@ void param_text(struct params *p, const char *text, size_t len)
 void param_jsonb(struct params *p, const struct buf *text)
 {
     begin(p, WIRE_JSONB);
-    put_be(&p->bytes, 1, 1); /* the version of its format */
+    put_be(&p->bytes, 1, 1); /* the version of the format of jsonb */
     buf_put(&p->bytes, text->data, text->len);
     end(p);
 }
@@ -107,10 +111,12 @@ static enum wire_type element_of(enum wire_type array)
     }
 }
 
-/* Dimensions, whether any is NULL, the type; then the one dimension: its length, from 1 on. */
+/* The head of an array: the number of dimensions, whether there are NULLs, the type; then for its
+ * one dimension the length and the first index. */
 void param_array(struct params *p, enum wire_type array)
 {
     begin(p, array);
+    p->in_array = true;
     p->array_at = p->bytes.len;
     p->array_count = 0;
     p->array_nulls = 0;
@@ -123,6 +129,8 @@ void param_array(struct params *p, enum wire_type array)
 
 void element_int(struct params *p, enum wire_type type, int64_t value)
 {
+    assert(p->in_array);
+    assert(type == element_of(p->types[p->count])); /* the widths would not match */
     put_be(&p->bytes, width_of(type), 4);
     put_be(&p->bytes, (uint64_t)value, width_of(type));
     p->array_count++;
@@ -130,6 +138,7 @@ void element_int(struct params *p, enum wire_type type, int64_t value)
 
 void element_bytes(struct params *p, const void *data, size_t len)
 {
+    assert(p->in_array);
     put_be(&p->bytes, len, 4);
     buf_put(&p->bytes, data, len);
     p->array_count++;
@@ -137,6 +146,7 @@ void element_bytes(struct params *p, const void *data, size_t len)
 
 void element_text(struct params *p, const char *text, size_t len)
 {
+    assert(p->in_array);
     size_t kept = len;
     for (size_t i = 0; i < len; i++)
         kept -= text[i] == '\0';
@@ -150,6 +160,7 @@ void element_text(struct params *p, const char *text, size_t len)
 
 void element_null(struct params *p)
 {
+    assert(p->in_array);
     put_be(&p->bytes, UINT32_MAX, 4);
     p->array_count++;
     p->array_nulls++;
@@ -179,6 +190,9 @@ static void set_be(struct buf *out, size_t at, uint32_t value)
 
 void param_array_end(struct params *p)
 {
+    assert(p->in_array);
+    assert(p->array_nulls <= p->array_count);
+    p->in_array = false;
     if (p->array_count > 0 && p->array_nulls == p->array_count) {
         p->bytes.len = p->offsets[p->count];
         p->lengths[p->count++] = -1;
@@ -192,6 +206,7 @@ void param_array_end(struct params *p)
 bool params_send(PGconn *conn, const char *name, const char *sql, const struct params *p)
 {
     assert(!p->too_long);
+    assert(!p->in_array);
     const char *values[PARAMS_MAX];
     int formats[PARAMS_MAX];
     static const char empty[] = "";

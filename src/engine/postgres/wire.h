@@ -36,6 +36,7 @@ struct params {
     int lengths[PARAMS_MAX]; /* -1: NULL */
     bool too_long;           /* some value is longer than PARAM_BYTES_MAX: not to be sent */
     struct buf bytes;
+    bool in_array;   /* between param_array() and its end */
     size_t array_at; /* of the array being written: where its number of elements goes */
     uint32_t array_count;
     uint32_t array_nulls;
