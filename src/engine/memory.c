@@ -31,7 +31,7 @@ static void queue_set(struct memory *m, struct engine_op *op, struct instant now
     struct queue_config config = *op->set.config;
     bool ok = levels_adopt_slots(NULL, NULL, &config, NULL);
     assert(ok);
-    uint32_t id = atomic_fetch_add(m->next_queue_id, 1);
+    uint32_t id = engine_queue_id(m->next_queue_id, op);
     assert(id > 0); /* it has come round */
     op->queue = &resident_queue_new(&m->r, op->set.name, id, &config)->face;
 }
@@ -134,7 +134,7 @@ static const struct engine_counter counters[] = {RESIDENT_COUNTER};
 
 const struct engine_kind memory_kind = {
     .name = "memory",
-    .capabilities = ENGINE_LIVE_VIEW,
+    .capabilities = ENGINE_LIVE_VIEW | ENGINE_MOVES,
     .open = memory_open,
     .counters = counters,
     .counter_count = sizeof(counters) / sizeof(counters[0]),

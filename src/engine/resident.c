@@ -89,6 +89,12 @@ struct resident_queue *resident_queue_new(struct resident *r, const char *name, 
     return rq;
 }
 
+void resident_place(struct resident_queue *rq, struct queue_place *place)
+{
+    free(rq->place);
+    rq->face.place = rq->place = place;
+}
+
 static void due_set(struct order *timers, struct due *d, int64_t at_ms)
 {
     bool listed = d->node.height > 0;
@@ -134,6 +140,7 @@ void resident_queue_free(struct resident_queue *rq)
     due_free(rq->due_wall);
     due_free(rq->due_mono);
     resident_schedules_free(rq);
+    resident_place(rq, NULL);
     assert(*rq->core.memory_total >= rq->core.memory);
     *rq->core.memory_total -= rq->core.memory;
     rq->core.memory = 0;
@@ -233,9 +240,9 @@ static void note_schedule(const struct resident_queue *rq, struct engine_op *op)
     queue_view_used(&rq->face.view, used);
     int rank = levels_rank_of_name(&rq->face.config, op->set.level_name);
     const char *name = resident_schedule_of_level(rq, op->set.level_name);
-    op->set.schedule_name[0] = '\0';
-    if (name && !used[rq->face.config.levels[rank].slot])
-        snprintf(op->set.schedule_name, sizeof(op->set.schedule_name), "%s", name);
+    bool by_messages = used[rq->face.config.levels[rank].slot];
+    if (op->set.schedule_name)
+        snprintf(op->set.schedule_name, QUEUE_NAME_MAX + 1, "%s", name && !by_messages ? name : "");
 }
 
 enum status resident_configure(struct resident_queue *rq, struct engine_op *op, struct instant now)
@@ -259,401 +266,6 @@ enum status resident_configure(struct resident_queue *rq, struct engine_op *op, 
     return STATUS_OK;
 }
 
-/* One function per verb. */
-
-typedef void verb_fn(struct resident_queue *rq, struct engine_op *op, struct instant now);
-
-static void show(struct resident_queue *rq, struct engine_op *op, struct message *m,
-                 struct instant now)
-{
-    if (!m->body)
-        rq->engine->store->bring_body(rq, m);
-    assert(m->body || message_body_len(m) == 0);
-    if (op->visit)
-        op->visit(op, &rq->face, m, now);
-}
-
-/* A message that the core did not find; true: it is to be asked again. */
-static bool bring(struct resident_queue *rq, const struct message_id *id)
-{
-    const struct resident_store *store = rq->engine->store;
-    if (!store || id->queue != rq->face.id || id->seq >= rq->face.next_seq)
-        return false;
-    resident_report(rq);
-    return store->bring(rq, id);
-}
-
-static struct message *find(struct resident_queue *rq, const struct message_id *id,
-                            struct instant now)
-{
-    struct message *m = queue_find(&rq->core, id, now);
-    return m || !bring(rq, id) ? m : queue_find(&rq->core, id, now);
-}
-
-/* What the store knows of a key, or NULL. */
-static const struct dedup_hit *key_elsewhere(struct resident_queue *rq, const char *key, size_t len,
-                                             struct dedup_hit *hit)
-{
-    const struct resident_store *store = rq->engine->store;
-    bool asks = store && len > 0 && !queue_key_here(&rq->core, key, len);
-    return asks && store->find_key(rq, key, len, hit) ? hit : NULL;
-}
-
-static const struct dedup_hit *draft_key_elsewhere(struct resident_queue *rq, const struct draft *d,
-                                                   struct dedup_hit *hit)
-{
-    return key_elsewhere(rq, d->body + d->payload_len + d->metadata_len, d->dedup_len, hit);
-}
-
-static inline void put(struct resident_queue *rq, struct put_item *item, struct instant now)
-{
-    struct dedup_hit hit;
-    const struct draft *d = &item->draft;
-    queue_put(&rq->core, item, d->dedup_len > 0 ? draft_key_elsewhere(rq, d, &hit) : NULL, now);
-    resident_report(rq);
-}
-
-void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now)
-{
-    put(rq, item, now);
-}
-
-static void apply_put(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    for (uint32_t i = 0; i < op->put.count; i++)
-        put(rq, &op->put.items[i], now);
-}
-
-static void import(struct resident_queue *rq, struct import_item *item, struct instant now)
-{
-    struct dedup_hit hit, own;
-    char key[IMPORT_KEY_BYTES];
-    import_key(item, key);
-    queue_import(&rq->core, item, key_elsewhere(rq, key, sizeof(key), &hit),
-                 draft_key_elsewhere(rq, &item->draft, &own), now);
-    resident_report(rq);
-}
-
-static void apply_import(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    for (uint32_t i = 0; i < op->import.count; i++)
-        import(rq, &op->import.items[i], now);
-}
-
-/* A claim under way, and the heads that it has looked at. Taking one changes no other. */
-struct claiming {
-    struct resident_queue *rq;
-    struct engine_op *op;
-    struct instant now;
-    int64_t lease_ms;
-    uint32_t known; /* a set of slots */
-    struct message *heads[LEVEL_COUNT_MAX];
-};
-
-static bool bring_head(struct claiming *c, uint8_t slot)
-{
-    resident_report(c->rq);
-    return c->rq->engine->store->bring_head(c->rq, slot, c->now);
-}
-
-static struct message *head_of(struct claiming *c, uint8_t slot)
-{
-    assert(slot < LEVEL_COUNT_MAX);
-    struct message **head = &c->heads[slot];
-    if (c->known & 1U << slot)
-        return *head;
-    c->known |= 1U << slot;
-    while (queue_head(&c->rq->core, slot, c->now, head) == HEAD_ELSEWHERE && bring_head(c, slot))
-        ;
-    return *head;
-}
-
-/* The message whose turn it is in a step, or NULL. */
-static struct message *step_head(struct claiming *c, const struct plan_step *step)
-{
-    const struct plan *plan = c->op->claim.plan;
-    struct message *best = NULL;
-    assert(step->first_lane + step->lane_count <= PLAN_LANES_MAX);
-    int64_t best_key = 0;
-    for (uint32_t i = 0; i < step->lane_count; i++) {
-        const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
-        struct message *m = plan->room[lane->slot] > 0 ? head_of(c, lane->slot) : NULL;
-        if (!m || m->ready_ms > lane->until_ms)
-            continue;
-        int64_t key = m->ready_ms + lane->bias_ms;
-        if (!best || key < best_key || (key == best_key && message_seq(m) < message_seq(best))) {
-            best = m;
-            best_key = key;
-        }
-    }
-    return best;
-}
-
-/* False when the step has nothing more to give. */
-static bool take_one(struct claiming *c, struct plan_step *step)
-{
-    struct engine_op *op = c->op;
-    struct message *m = step->found < step->max ? step_head(c, step) : NULL;
-    if (!m)
-        return false;
-    assert(op->claim.plan->room[m->slot] > 0);
-    op->claim.plan->room[m->slot]--;
-    c->known &= ~(1U << m->slot);
-    queue_lease(&c->rq->core, m, c->lease_ms, c->now);
-    step->found++;
-    op->claim.found++;
-    show(c->rq, op, m, c->now);
-    return true;
-}
-
-/* The steps in turn, which begin at this one. */
-static void take_in_turn(struct claiming *c, uint32_t first)
-{
-    struct plan *plan = c->op->claim.plan;
-    uint8_t at[LEVEL_COUNT_MAX]; /* by rank: its step */
-    uint32_t ranks = 0;          /* that have something, as far as is known */
-    assert(plan->policy);
-    for (uint32_t i = first; i < plan->step_count; i++) {
-        assert(plan->steps[i].in_turn); /* these come last */
-        assert(plan->steps[i].rank <= plan->max_rank);
-        at[plan->steps[i].rank] = (uint8_t)i;
-        ranks |= 1U << plan->steps[i].rank;
-    }
-    while (ranks && c->op->claim.found < plan->want) {
-        int rank = policy_turn(plan->policy, plan->max_rank, ranks);
-        if (take_one(c, &plan->steps[at[rank]]))
-            policy_spend(plan->policy, plan->max_rank, rank);
-        else
-            ranks &= ~(1U << rank);
-    }
-}
-
-static void apply_claim(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    struct plan *plan = op->claim.plan;
-    struct claiming c;
-    c.rq = rq;
-    c.op = op;
-    c.now = now;
-    c.lease_ms = op->claim.lease_ms < 0 ? rq->face.config.visibility_ms : op->claim.lease_ms;
-    c.known = 0;
-    assert(c.lease_ms >= 0);
-    op->claim.found = 0;
-    for (uint32_t i = 0; i < plan->step_count; i++)
-        plan->steps[i].found = 0;
-    for (uint32_t i = 0; i < plan->step_count; i++) {
-        if (plan->steps[i].in_turn) {
-            take_in_turn(&c, i);
-            return;
-        }
-        while (op->claim.found < plan->want && take_one(&c, &plan->steps[i]))
-            ;
-    }
-}
-
-static void settle(struct resident_queue *rq, const struct engine_op *op, struct settle_item *item,
-                   struct instant now)
-{
-    if (op->verb == ENGINE_ACK)
-        queue_ack(&rq->core, item, now);
-    else if (op->verb == ENGINE_NACK)
-        queue_nack(&rq->core, item, op->settle.delay_ms, op->settle.reason, op->settle.reason_len,
-                   now);
-    else if (op->verb == ENGINE_RELEASE)
-        queue_release(&rq->core, item, now);
-    else
-        queue_extend(&rq->core, item, op->settle.lease_ms, now);
-}
-
-static void apply_settle(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    for (uint32_t i = 0; i < op->settle.count; i++) {
-        struct settle_item *item = &op->settle.items[i];
-        settle(rq, op, item, now);
-        if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
-            settle(rq, op, item, now);
-    }
-}
-
-static void apply_cancel(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    op->status = queue_cancel(&rq->core, &op->one.id, now);
-    if (op->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &op->one.id))
-        op->status = queue_cancel(&rq->core, &op->one.id, now);
-}
-
-static void apply_escalate(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    for (uint32_t i = 0; i < op->escalate.count; i++) {
-        struct escalate_item *item = &op->escalate.items[i];
-        queue_escalate(&rq->core, item, op->escalate.slot, &op->escalate.note, now);
-        if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
-            queue_escalate(&rq->core, item, op->escalate.slot, &op->escalate.note, now);
-    }
-}
-
-static void apply_count(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    (void)now;
-    for (uint32_t i = 0; i < op->count.count; i++)
-        queue_count_before(&rq->core, &op->count.items[i]);
-}
-
-static void apply_heads(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    (void)now;
-    for (uint32_t i = 0; i < op->heads.count; i++)
-        queue_heads(&rq->core, &op->heads.items[i]);
-}
-
-static void apply_get(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    struct message *m = find(rq, &op->one.id, now);
-    if (m)
-        show(rq, op, m, now);
-    else
-        op->status = STATUS_MESSAGE_NOT_FOUND;
-}
-
-/* Cancels the pending messages of one ordered set that are older than the purge. */
-static void purge_set(struct resident_queue *rq, struct order *set, struct engine_op *op,
-                      struct instant now)
-{
-    struct order_node *n = order_first(set);
-    while (n && op->bulk.count < op->bulk.max) {
-        struct message *m = message_of(n);
-        n = order_next(set, n);
-        if (message_seq(m) < op->bulk.before_seq) {
-            queue_cancel_pending(&rq->core, m, now);
-            op->bulk.count++;
-        }
-    }
-}
-
-static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    op->bulk.count = 0;
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        purge_set(rq, &rq->core.lanes[slot].ready, op, now);
-        purge_set(rq, &rq->core.lanes[slot].scheduled, op, now);
-    }
-    assert(op->bulk.count <= op->bulk.max);
-    op->bulk.more = op->bulk.count == op->bulk.max;
-}
-
-/* Shows entries of `map` from `from` on; true when the limit was reached first. */
-static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
-                     struct engine_op *op, struct instant now)
-{
-    const struct resident_store *store = rq->engine->store;
-    uint64_t seq = from;
-    for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
-        if ((store && store->lists(m)) || !queue_shows(&rq->core, m, now))
-            continue;
-        if (op->list.found == op->list.limit)
-            return true;
-        show(rq, op, m, now);
-        op->list.found++;
-        op->list.next.seq = seq;
-    }
-    return false;
-}
-
-enum { LIST_LIVE, LIST_DEAD };
-
-/* Ours are a phase and a seq. */
-static bool cursor_valid(const struct list_cursor *c)
-{
-    return c->phase <= LIST_DEAD && c->slot == 0 && c->ready_ms == 0 && c->seq < 1ULL << 48;
-}
-
-static void apply_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    op->list.found = 0;
-    op->list.more = false;
-    op->list.next = op->list.after;
-    if (!cursor_valid(&op->list.after)) {
-        op->status = STATUS_INVALID_FIELD;
-        return;
-    }
-    if (op->list.next.phase == LIST_LIVE) {
-        op->list.more = list_map(rq, &rq->core.messages, op->list.next.seq + 1, op, now);
-        if (op->list.more)
-            return;
-        op->list.next = (struct list_cursor){.phase = LIST_DEAD};
-    }
-    op->list.more =
-        op->list.slot_count == 0 && list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
-}
-
-static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    op->list.found = 0;
-    op->list.more = false;
-    op->list.next = op->list.after;
-    if (!cursor_valid(&op->list.after))
-        op->status = STATUS_INVALID_FIELD;
-    else
-        op->list.more = list_map(rq, &rq->core.dead, op->list.after.seq + 1, op, now);
-}
-
-static void revive_or_drop(struct resident_queue *rq, struct engine_op *op, struct message *m,
-                           struct instant now)
-{
-    if (op->verb == ENGINE_DEAD_REDRIVE)
-        queue_redrive(&rq->core, m, op->bulk.slot, now);
-    else
-        queue_drop_dead(&rq->core, m, now);
-    op->bulk.count++;
-}
-
-static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, struct instant now)
-{
-    op->bulk.count = 0;
-    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
-        struct message *m = find(rq, &op->bulk.ids[i], now);
-        if (m && m->state == MESSAGE_DEAD)
-            revive_or_drop(rq, op, m, now);
-    }
-    op->bulk.more = false;
-    if (op->bulk.id_count > 0)
-        return;
-    uint64_t seq = 0;
-    for (struct message *m; (m = seqmap_next(&rq->core.dead, seq, &seq)); seq++) {
-        if (seq >= op->bulk.before_seq)
-            break;
-        if (op->bulk.count == op->bulk.max) {
-            op->bulk.more = true;
-            break;
-        }
-        revive_or_drop(rq, op, m, now);
-    }
-}
-
-static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
-    [ENGINE_PUT] = apply_put,
-    [ENGINE_IMPORT] = apply_import,
-    [ENGINE_CLAIM] = apply_claim,
-    [ENGINE_ACK] = apply_settle,
-    [ENGINE_NACK] = apply_settle,
-    [ENGINE_RELEASE] = apply_settle,
-    [ENGINE_EXTEND] = apply_settle,
-    [ENGINE_CANCEL] = apply_cancel,
-    [ENGINE_ESCALATE] = apply_escalate,
-    [ENGINE_COUNT] = apply_count,
-    [ENGINE_HEADS] = apply_heads,
-    [ENGINE_GET] = apply_get,
-    [ENGINE_PURGE] = apply_purge,
-    [ENGINE_LIST] = apply_list,
-    [ENGINE_DEAD_LIST] = apply_dead_list,
-    [ENGINE_DEAD_REDRIVE] = apply_dead_bulk,
-    [ENGINE_DEAD_DROP] = apply_dead_bulk,
-    [ENGINE_SCHEDULE_SET] = resident_schedule_set,
-    [ENGINE_SCHEDULE_DELETE] = resident_schedule_delete,
-    [ENGINE_SCHEDULE_LIST] = resident_schedule_list,
-    [ENGINE_FIRE] = resident_fire,
-};
-
 /* The queue whose timer is due first, or NULL. */
 static struct resident_queue *first_due(struct resident *r, struct instant now)
 {
@@ -666,11 +278,13 @@ static struct resident_queue *first_due(struct resident *r, struct instant now)
     return due_of(n)->queue;
 }
 
-static uint32_t sweep_queue(struct resident_queue *rq, uint32_t max, struct instant now)
+uint32_t resident_sweep_queue(struct resident_queue *rq, uint32_t max, struct instant now)
 {
     const struct resident_store *store = rq->engine->store;
     if (store)
-        store->before_sweep(rq, max, now);
+        max = store->before_sweep(rq, max, now);
+    if (max == 0)
+        return 0;
     uint32_t moved = queue_sweep(&rq->core, max, now);
     assert(!rq->deleted);
     assert(moved <= max);
@@ -680,7 +294,7 @@ static uint32_t sweep_queue(struct resident_queue *rq, uint32_t max, struct inst
     return moved;
 }
 
-static void apply_sweep(struct resident *r, struct engine_op *op, struct instant now)
+void resident_sweep(struct resident *r, struct engine_op *op, struct instant now)
 {
     uint32_t left = op->sweep.max;
     struct resident_queue *rq;
@@ -688,7 +302,7 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
     for (struct resident_queue *d = r->dirty; d; d = d->next_dirty)
         retime(d); /* they stay dirty: a store has still to write their records */
     while (left > 0 && (rq = first_due(r, now))) {
-        uint32_t moved = sweep_queue(rq, left, now);
+        uint32_t moved = resident_sweep_queue(rq, left, now);
         left -= moved > 0 ? moved : 1;
         retime(rq);
         resident_touch(rq);
@@ -699,20 +313,6 @@ static void apply_sweep(struct resident *r, struct engine_op *op, struct instant
     }
     op->sweep.more = left == 0;
     resident_schedules_sweep(r, op, now);
-}
-
-void resident_apply(struct resident *r, struct engine_op *op, struct instant now)
-{
-    op->status = STATUS_OK;
-    if (op->verb == ENGINE_SWEEP) {
-        apply_sweep(r, op, now);
-        return;
-    }
-    struct resident_queue *rq = resident_queue_of(op->queue);
-    assert(!rq->deleted);
-    verbs[op->verb](rq, op, now);
-    resident_report(rq);
-    resident_touch(rq);
 }
 
 /* A timer is listed while something is due; while its queue is not dirty, by when it is. */

@@ -32,6 +32,7 @@ struct resident_queue {
     bool deleted;
     bool held;   /* its ops wait for the store, and time does nothing to it meanwhile */
     void *store; /* the engine's own */
+    struct queue_place *place;    /* owned: what face.place shows */
     struct recurring **schedules; /* owned, by name; face.schedules of them */
     struct recurring *firing;     /* a schedule that is being fired: its new timing is to be stored
                                      in one group with the message */
@@ -55,11 +56,13 @@ struct resident_store {
     bool (*find_key)(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit);
     bool (*lists)(const struct message *m);       /* the engine itself lists this message */
     int64_t (*due_ms)(struct resident_queue *rq); /* its own timer, wall; INT64_MAX for none */
-    /* Called before and after the core sweeps a queue. */
-    void (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
+    /* Called before and after the core sweeps a queue. before_sweep says how many messages the core
+     * may move; 0: none now, and after_sweep is not called. */
+    uint32_t (*before_sweep)(struct resident_queue *rq, uint32_t max, struct instant now);
     void (*after_sweep)(struct resident_queue *rq, struct instant now);
     /* A schedule was set or its timing has changed; s NULL: it is deleted. */
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
+    void (*place_changed)(struct resident_queue *rq); /* the queue has another place */
 };
 
 struct resident {
@@ -97,8 +100,11 @@ static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
     return rq;
 }
 
-/* Runs op on its queue; everything but creating and deleting queues. */
+/* Runs op on its queue; everything but creating and deleting queues (resident_verbs.c). */
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now);
+void resident_sweep(struct resident *r, struct engine_op *op, struct instant now); /* its part */
+/* Sweeps one queue; returns how many messages were moved. */
+uint32_t resident_sweep_queue(struct resident_queue *rq, uint32_t max, struct instant now);
 
 /* Hands the reports of the core's verbs to the store. To be called right after the verbs, before
  * anything else is asked of the store: that may close the group, and the counters in a group must
@@ -110,6 +116,7 @@ static inline void resident_report(struct resident_queue *rq)
     assert(rq->core.report_count == 0);
 }
 
+void resident_place(struct resident_queue *rq, struct queue_place *place); /* changes owner */
 void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now);
 
 /* resident_schedules.c */

@@ -77,6 +77,9 @@ static void put_question(struct buf *out, const struct engine_op *op)
     case ENGINE_SWEEP:
         buf_printf(out, " max=%" PRIu32, op->sweep.max);
         break;
+    case ENGINE_QUEUE_PLACE:
+        buf_printf(out, " epoch=%" PRIu64 " closed=%d", op->place.epoch, op->place.closed);
+        break;
     default:
         break;
     }
@@ -131,6 +134,9 @@ static void put_answer(struct buf *out, const struct engine_op *op)
         break;
     case ENGINE_FIRE:
         buf_printf(out, " stale=%d", op->fire.stale);
+        break;
+    case ENGINE_QUEUE_PLACE:
+        buf_printf(out, " stale=%d", op->place.stale);
         break;
     default:
         break;
@@ -196,6 +202,8 @@ static const struct engine_ops trace_ops = {
     .queue_each = wrapper_queue_each,
     .speaks = wrapper_speaks,
     .health = wrapper_health,
+    .cell_each = wrapper_cell_each,
+    .partition_each = wrapper_partition_each,
     .backup = wrapper_backup,
     .backup_progress = wrapper_backup_progress,
     .finished = finished,

@@ -24,6 +24,7 @@ void wrapper_sync(struct wrapper *w)
     memcpy(counters.ops, w->base.counters.ops, sizeof(counters.ops));
     w->base.counters = counters;
     w->base.reading = w->inner->reading;
+    w->base.ahead_us = w->inner->ahead_us;
     assert(!w->base.failed || w->inner->failed); /* for good */
     w->base.failed = w->inner->failed;
 }
@@ -80,6 +81,17 @@ bool wrapper_speaks(struct engine *e, struct instant now)
 enum status wrapper_health(struct engine *e, struct buf *detail)
 {
     return engine_health(wrapper_of(e)->inner, detail);
+}
+
+void wrapper_cell_each(struct engine *e, engine_cell_visit *visit, void *ctx)
+{
+    engine_cell_each(wrapper_of(e)->inner, visit, ctx);
+}
+
+void wrapper_partition_each(struct engine *e, struct engine_queue *q, engine_partition_visit *visit,
+                            void *ctx)
+{
+    engine_partition_each(wrapper_of(e)->inner, q, visit, ctx);
 }
 
 enum status wrapper_backup(struct engine *e, struct engine_backup *b)

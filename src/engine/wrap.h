@@ -31,8 +31,8 @@ static inline struct wrapper *wrapper_of(struct engine *e)
 
 void wrapper_init(struct wrapper *w, const struct engine_ops *ops, struct engine *inner);
 
-/* The caller reads counters, `reading` and `failed` in the struct it holds: copies what the inner
- * engine says there. */
+/* The caller reads counters, `reading`, `failed` and `ahead_us` in the struct it holds: copies what
+ * the inner engine says there. */
 void wrapper_sync(struct wrapper *w);
 
 /* Every callback, passed on. wrapper_close frees the wrappers, each of which is one allocation. */
@@ -45,6 +45,8 @@ engine_queue_find_fn wrapper_queue_find;
 engine_queue_each_fn wrapper_queue_each;
 engine_speaks_fn wrapper_speaks;
 engine_health_fn wrapper_health;
+engine_cell_each_fn wrapper_cell_each;
+engine_partition_each_fn wrapper_partition_each;
 engine_backup_fn wrapper_backup;
 engine_backup_progress_fn wrapper_backup_progress;
 engine_close_fn wrapper_close;

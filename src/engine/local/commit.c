@@ -58,6 +58,7 @@ static void hand_out(struct commit *c, struct group *list, enum status status)
     while (list) {
         struct group *g = list;
         struct lane_out *out = &c->out[g->shard];
+        assert(g->number == out->done + 1); /* who waits for a number waits for all before it */
         list = g->next;
         g->next = NULL;
         g->status = status;
@@ -209,6 +210,7 @@ void commit_stop(struct commit *c)
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);
+    assert(!c->first);
     for (uint32_t i = 0; i < c->shard_count; i++)
         assert(!c->out[i].first);
     pthread_cond_destroy(&c->work);
@@ -223,6 +225,8 @@ void commit_submit(struct commit *c, struct group *g)
 {
     pthread_mutex_lock(&c->mutex);
     bool idle = !c->first;
+    assert(g->shard < c->shard_count);
+    assert(!c->stopping);
     g->next = NULL;
     *c->last = g;
     c->last = &g->next;
@@ -244,6 +248,7 @@ struct group *commit_take(struct commit *c, uint32_t shard)
 
 void commit_wait(struct commit *c, uint32_t shard, uint64_t number)
 {
+    assert(shard < c->shard_count);
     pthread_mutex_lock(&c->mutex);
     while (c->out[shard].done < number)
         pthread_cond_wait(&c->progress, &c->mutex);

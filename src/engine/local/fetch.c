@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "engine/local/impl.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* Asking */
@@ -68,6 +70,9 @@ static void init_expired(struct fetch *f, struct local_queue *lq, uint32_t max, 
 static void fetch_ask(struct local_queue *lq, struct fetch *f)
 {
     struct local *l = lq->local;
+    static_assert(offsetof(struct fetch, job) == 0, "a job that comes back is its fetch");
+    assert(l->shared->reader);
+    assert(!fetch_find(lq, f->job.kind, f->job.from.slot)); /* what happens is told to one */
     f->next = lq->fetches;
     lq->fetches = f;
     l->r.base.reading++;
@@ -348,14 +353,28 @@ static void unlink_from_queue(struct fetch *f)
     }
 }
 
+static bool is_look(const struct read_job *job)
+{
+    return job->kind == READ_RECORDS || job->kind == READ_PAGE;
+}
+
 void fetch_take(struct local *l)
 {
     struct read_job **last = &l->fetched;
     while (*last)
         last = &(*last)->next;
-    *last = reader_take(l->shared->reader, l->shard);
-    for (struct read_job *job = *last; job; job = job->next)
+    for (struct read_job *job = reader_take(l->shared->reader, l->shard), *next; job; job = next) {
+        next = job->next;
+        job->next = NULL;
+        assert(l->r.base.reading > 0);
         l->r.base.reading--;
+        if (is_look(job)) {
+            look_take(job);
+            continue;
+        }
+        *last = job;
+        last = &job->next;
+    }
 }
 
 void fetch_merge(struct local *l, struct engine_op *sweep, struct instant now)
@@ -389,6 +408,10 @@ void fetch_free_jobs(struct read_job *list)
     while (list) {
         struct fetch *f = (struct fetch *)list;
         list = list->next;
+        if (is_look(&f->job)) {
+            look_take(&f->job);
+            continue;
+        }
         fetch_fini(f);
         free(f);
     }
@@ -399,6 +422,7 @@ void fetch_free_jobs(struct read_job *list)
 static void fetch_now(struct fetch *f, struct instant now)
 {
     struct local *l = f->lq->local;
+    assert(!l->shared->reader); /* the loop waits here */
     if (f->job.group > l->finished)
         journal_wait(l, f->job.group);
     read_run(l->shared->store, &f->job);

@@ -11,6 +11,12 @@
 
 static const char magic[4] = {'T', 'W', 'A', 'L'};
 
+static_assert(8 + sizeof(magic) == 12, "the kind stands behind seal and magic");
+static_assert(SUM_AT + 8 == FRAME_HEAD, "the sum is the last of the head");
+static_assert(HEAD_OF_1 == SUM_AT, "up to the sum both formats have the same fields");
+static_assert(FRAME_HEAD % FRAME_ALIGN == 0, "the smallest frame is a head");
+static_assert((FRAME_FIRST | FRAME_LAST | FRAME_SEGMENT) <= UINT8_MAX, "a kind has one byte");
+
 void frame_put_u64(char *at, uint64_t value)
 {
     for (size_t i = 8; i-- > 0; value >>= 8)

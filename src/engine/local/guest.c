@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "engine/local/impl.h"
 
+#include <assert.h>
+
 #define DEAD_NONE ((1ULL << 48) - 1) /* the last there can be */
 
 static void welcome(struct local_queue *lq, uint64_t seq)
@@ -122,7 +124,7 @@ static bool recall_ended(struct queue *q, const struct message_id *id, enum key_
     struct key k;
     bool damaged = false;
     key_seq(&k, tag, q->id, id->seq);
-    if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
+    if (!look_get(local_queue_of(q), &k, &l->scratch, &damaged)) {
         if (damaged)
             journal_damage(l, "a dead letter or history record cannot be read");
         return false;
@@ -164,45 +166,48 @@ bool guest_bring(struct resident_queue *rq, const struct message_id *id)
     return came;
 }
 
-/* Of where the walk stands; at the end, one that none has yet. */
-static uint64_t first_seq(const struct store_iter *it)
+/* Of the first record; where there is none, one that none has yet. */
+static uint64_t first_seq(const struct read_record *r)
 {
     uint32_t queue;
     uint64_t seq;
-    size_t len;
-    const char *key = store_iter_valid(it) ? store_iter_key(it, &len) : NULL;
-    return key && key_parse_seq(key, len, &queue, &seq) ? seq : DEAD_NONE;
+    return r && key_parse_seq(r->key.bytes, r->key.len, &queue, &seq) ? seq : DEAD_NONE;
 }
 
-void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count)
+/* Before dead_from nothing is left: what was there is deleted, and would be stepped over. */
+void guests_dead_range(const struct local_queue *lq, uint64_t from_seq, struct key *prefix,
+                       struct key *start)
+{
+    uint32_t id = lq->rq->face.id;
+    key_queue(prefix, KEY_DEAD, id);
+    key_seq(start, KEY_DEAD, id, from_seq <= lq->dead_from ? lq->dead_from : from_seq);
+}
+
+uint32_t guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count)
 {
     struct queue *q = &lq->rq->core;
-    struct local *l = lq->local;
-    journal_await_cold(lq);
-    /* Before this nothing is left: what was there is deleted, and would be stepped over. */
-    bool from_first = from_seq <= lq->dead_from;
     struct key prefix, start;
-    key_queue(&prefix, KEY_DEAD, q->id);
-    key_seq(&start, KEY_DEAD, q->id, from_first ? lq->dead_from : from_seq);
-    struct store_iter *it = store_iter_open(l->shared->store, STORE_COLD, &prefix, &start);
-    if (from_first)
-        lq->dead_from = first_seq(it);
-    for (; store_iter_valid(it) && count > 0; store_iter_next(it)) {
-        size_t key_len, len;
-        const char *key = store_iter_key(it, &key_len);
-        const char *value = store_iter_value(it, &len);
+    uint32_t staged = 0;
+    if (q->view->dead == 0)
+        return 0;
+    guests_dead_range(lq, from_seq, &prefix, &start);
+    const struct look_page *page = look_page(lq, &start);
+    assert(page); /* planned */
+    if (from_seq <= lq->dead_from)
+        lq->dead_from = first_seq(page->first);
+    for (const struct read_record *r = page->first; r && staged < count; r = r->next) {
         uint32_t queue;
         uint64_t seq;
-        if (!key_parse_seq(key, key_len, &queue, &seq)) {
-            journal_damage(l, "the key of a dead letter does not decode");
+        if (!key_parse_seq(r->key.bytes, r->key.len, &queue, &seq)) {
+            journal_damage(lq->local, "the key of a dead letter does not decode");
             continue;
         }
         if (seqmap_get(&q->dead, seq))
             continue;
-        if (admit_ended(q, value, len, seq, NULL, KEY_DEAD)) {
+        if (admit_ended(q, r->value.data, r->value.len, seq, NULL, KEY_DEAD)) {
             welcome(lq, seq);
-            count--;
+            staged++;
         }
     }
-    tail_iter_end(l, it);
+    return staged;
 }

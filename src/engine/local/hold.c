@@ -1,11 +1,15 @@
-/* Held queues. An op that has to read the store must find there what memory has done already. While
- * cold records of its queue are under way, the op is parked, and the queue is held: later ops of
+/* Held queues. An op that has to read the store must find there what memory has done already, and
+ * may not wait for the disk. While cold records of its queue are under way, and then while the
+ * reader reads what the op needs (look.c), the op is parked, and the queue is held: later ops of
  * the queue are parked behind it, claims are told to wait (engine_holds), and time does nothing to
- * the queue. So nothing new gets under way, the hold ends with the commit of one group, and ops of
- * a queue take effect in the order in which they were submitted. Other queues and the loop go on.
+ * the queue. So nothing new gets under way, the hold ends with the commit of one group or with one
+ * read, and ops of a queue take effect in the order in which they were submitted. Other queues and
+ * the loop go on.
  *
- *   submit: GET      held        poll: the group is committed
- *           └ parked └ PUT: parked     └ GET, PUT take effect, in this order
+ *   submit: GET      held        poll: the group is committed    poll: the reader has the record
+ *           └ parked └ PUT: parked     └ GET: held again               └ GET, PUT take effect
+ *
+ * A sweep that has to read holds its queue, too. It goes on before what is parked.
  *
  * Only with a reader: a caller that does not ask before it claims waits instead. */
 #include "engine/local/impl.h"
@@ -48,15 +52,17 @@ static bool escalated_in_memory(struct local_queue *lq, const struct engine_op *
 /* Dedup keys are not among what an op needs here: those under way are in memory. */
 static bool reads_store(struct local_queue *lq, const struct engine_op *op)
 {
+    bool dead = lq->rq->face.view.dead > 0;
     switch (op->verb) {
     case ENGINE_LIST:
+        return dead || lq->rq->core.tail + lq->cold_here > 0;
     case ENGINE_DEAD_LIST:
-        return true;
+        return dead;
     case ENGINE_PURGE:
         return lq->rq->core.tail > 0;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
-        return op->bulk.id_count == 0 || !ids_in_memory(lq, op);
+        return op->bulk.id_count == 0 ? dead : !ids_in_memory(lq, op);
     case ENGINE_GET:
     case ENGINE_CANCEL:
         return !in_memory(lq, &op->one.id);
@@ -74,7 +80,7 @@ static bool reads_store(struct local_queue *lq, const struct engine_op *op)
 
 bool hold_needed(struct local_queue *lq, const struct engine_op *op)
 {
-    return lq->cold_group > lq->local->finished && reads_store(lq, op);
+    return (lq->cold_group > lq->local->finished && reads_store(lq, op)) || look_needed(lq, op);
 }
 
 /* Parking */
@@ -101,12 +107,13 @@ static void unlist(struct local_queue *lq)
 static void begin(struct local_queue *lq)
 {
     assert(!lq->rq->held);
-    assert(lq->cold_group > lq->local->finished);
+    assert(!lq->looks.under_way);
     lq->rq->held = true;
     lq->hold_group = lq->cold_group;
     lq->local->r.base.reading++;
     list(lq);
     resident_touch(lq->rq); /* its timers stop */
+    look_ask(lq);
 }
 
 static void end(struct local_queue *lq)
@@ -122,9 +129,25 @@ void hold_park(struct local_queue *lq, struct engine_op *op)
 {
     if (!lq->rq->held)
         begin(lq);
+    assert(lq->listed); /* hold_over() finds it */
     op->next = NULL;
     *(lq->parked ? &lq->parked_last->next : &lq->parked) = op;
     lq->parked_last = op;
+}
+
+void hold_sweep(struct local_queue *lq, uint32_t max)
+{
+    assert(max > 0);
+    begin(lq);
+    lq->sweep_max = max;
+}
+
+void hold_return(struct local_queue *lq, struct engine_op *op)
+{
+    op->next = lq->parked;
+    if (!lq->parked)
+        lq->parked_last = op;
+    lq->parked = op;
 }
 
 struct engine_op *hold_next(struct local_queue *lq)
@@ -138,7 +161,8 @@ struct engine_op *hold_next(struct local_queue *lq)
 static bool is_over(const struct local_queue *lq)
 {
     const struct local *l = lq->local;
-    return lq->rq->held && (l->r.base.failed || lq->hold_group <= l->finished);
+    return lq->rq->held &&
+           (l->r.base.failed || (lq->hold_group <= l->finished && !lq->looks.under_way));
 }
 
 struct local_queue *hold_over(struct local *l)
@@ -155,15 +179,19 @@ struct local_queue *hold_over(struct local *l)
 bool hold_again(struct local_queue *lq)
 {
     bool waits = !lq->local->r.base.failed && lq->parked && hold_needed(lq, lq->parked);
-    if (waits)
+    if (waits) {
+        look_ahead(lq, lq->parked);
         begin(lq);
+    }
     return waits;
 }
 
 void hold_forget(struct local_queue *lq)
 {
+    assert(!lq->parked);
     if (lq->rq->held)
         end(lq);
+    lq->sweep_max = 0;
     unlist(lq);
 }
 

@@ -5,7 +5,8 @@
  *   tail.c     messages that are only in the store, on their way there and back
  *   fetch.c    reads of tails by the reader: for claims, delays and times to live
  *   guest.c    messages that are in memory for the time of one op
- *   hold.c     ops that wait until the store has what memory has done
+ *   hold.c     ops that wait until the store has what memory has done, or for what they read
+ *   look.c     what an op reads of the store, in hand before it takes effect
  *   walk.c     verbs that walk the store: list, purge, times to live
  *   recover.c  from the store to queues in memory, at start
  *   commit.c   the thread that makes groups durable
@@ -38,11 +39,12 @@
  *      group first.
  *   3. Every other read of a queue's cold records waits until the groups with cold
  *      records of that queue are committed: the op is parked, and the queue held (hold.c).
+ *      Then the reader reads what the op needs, while the queue is still held (look.c).
  *
  * When the caller asks before it claims (engine_holds), the reader reads what claims, delays and
  * times to live need, and a sweep merges it into memory (fetch.c). Rule 3 is then left for calls
- * that name a message or ask for a page, and no loop waits for a commit. A caller that does not ask
- * has no reader, and waits in all of these places (journal_wait).
+ * that name a message or ask for a page, and for sweeps; no loop waits for a commit or for a disk.
+ * A caller that does not ask has no reader, and waits in all of these places (journal_wait).
  *
  * The core reports what its verbs did; journal.c writes that down before anything else is asked of
  * the store. So a group that is closed early has the records and the counters of one moment. */
@@ -59,7 +61,7 @@
 #include <stdatomic.h>
 
 /* The counters that local_kind declares. */
-enum { LOCAL_REFILLS = RESIDENT_BYTES + 1, LOCAL_DISK_FREE };
+enum { LOCAL_REFILLS = RESIDENT_BYTES + 1, LOCAL_DISK_FREE, LOCAL_LOOP_READS };
 
 struct local_shared {
     struct store *store;
@@ -91,6 +93,30 @@ struct fetch {
     uint64_t cut_seq;
     struct expiry_mark low; /* EXPIRED: the first mark that was put */
     struct seqmap gone;     /* deleted messages by seq */
+};
+
+/* A part of the store in order, for an op that walks there. */
+struct look_page {
+    bool there;  /* it was begun */
+    bool wanted; /* more of it has to be read before the op takes effect */
+    bool end;    /* nothing is behind it */
+    struct key prefix, start;
+    struct key next;           /* where it is read on */
+    struct read_record *first; /* owned */
+    uint32_t count, want;
+    size_t bytes;
+};
+
+/* What the next op of the queue will read (look.c). */
+struct looks {
+    struct map known;            /* struct read_record by key */
+    struct read_record *records; /* all in it; owned */
+    struct read_record *asked;   /* those that only the disk has; owned */
+    struct look_page page;
+    struct look *under_way; /* the reader has it; or NULL */
+    bool drafts;            /* every dedup key of the op's drafts that was found is known */
+    bool resumed;           /* a LIST that has shown what is in memory goes on in the tail */
+    uint32_t portion;       /* PURGE: so many of the messages in memory may end now */
 };
 
 /* A dedup key whose change is under way. */
@@ -127,8 +153,10 @@ struct local_queue {
     /* hold.c */
     struct engine_op *parked, *parked_last; /* in order; none while it is not held */
     uint64_t hold_group;                    /* held until this one is committed */
-    bool listed;                            /* in local.held */
+    uint32_t sweep_max; /* held for a sweep of so many messages, before what is parked; 0: not */
+    bool listed;        /* in local.held */
     struct local_queue *next_held;
+    struct looks looks;
     struct fetch *fetches;
     int64_t expiry_due_ms;          /* when the index of times to live is to be read; INT64_MAX */
     struct expiry_mark expiry_from; /* before it no message of a tail is in the index */
@@ -169,6 +197,7 @@ struct local {
     struct buf scratch;
     bool synced;              /* the store had all cold records of `present` when its op began */
     bool repeats;             /* the present op may name a message twice */
+    size_t sweep_bytes;       /* of bodies that the present sweep writes or reads */
     struct local_queue *held; /* queues that are, or were since the last sweep */
     struct read_job *asked;   /* to be handed to the reader with the open group */
     struct read_job *fetched; /* back from it, to be merged by the next sweep */
@@ -195,6 +224,7 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
 void journal_expiry_put(struct local_queue *lq, const struct message *m); /* it is in a tail */
 void journal_wait(struct local *l, uint64_t up_to); /* waits until that group is committed */
 void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s);
+void journal_place(struct resident_queue *rq);
 void journal_await_cold(struct local_queue *lq); /* waits until the queue's cold records are */
 void journal_damage(struct local *l, const char *what);
 void journal_damage_of(struct queue *q, uint64_t seq, const char *what); /* damage of a message */
@@ -233,10 +263,9 @@ bool tail_take_in(struct queue *q, struct message *m, struct instant now);
 bool tail_in_memory(struct queue *q, uint64_t seq);
 /* The key and the message at which a walk through cold messages stands; the message is the
  * caller's. False or NULL: it does not decode, which is damage. */
-bool tail_iter_id(struct queue *q, const struct store_iter *it, struct message_id *id);
-struct message *tail_iter_message(struct queue *q, const struct store_iter *it,
-                                  const struct message_id *id);
-void tail_iter_end(struct local *l, struct store_iter *it);
+bool tail_record_id(struct queue *q, const struct read_record *r, struct message_id *id);
+struct message *tail_record_message(struct queue *q, const struct read_record *r,
+                                    const struct message_id *id);
 
 struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
                                    uint64_t seq); /* the place right behind */
@@ -269,13 +298,18 @@ void fetch_free_jobs(struct read_job *list);
 
 /* guest.c */
 bool guest_bring(struct resident_queue *rq, const struct message_id *id);
-void guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
+/* Brings dead letters from this number on, as far as the page of the op goes; returns how many. */
+uint32_t guests_stage_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count);
+void guests_dead_range(const struct local_queue *lq, uint64_t from_seq, struct key *prefix,
+                       struct key *start);                   /* where staging begins */
 void guests_dismiss(struct local_queue *lq);                 /* after the op */
 void guest_ended(struct local_queue *lq, struct message *m); /* takes it */
 
 /* hold.c */
 bool hold_needed(struct local_queue *lq, const struct engine_op *op); /* op cannot run now */
 void hold_park(struct local_queue *lq, struct engine_op *op); /* … or is behind one that cannot */
+void hold_sweep(struct local_queue *lq, uint32_t max);        /* a sweep cannot run now */
+void hold_return(struct local_queue *lq, struct engine_op *op); /* it is first, and goes on later */
 struct local_queue *hold_over(struct local *l);      /* ends one hold that can end, or NULL */
 struct engine_op *hold_next(struct local_queue *lq); /* takes the first parked op, or NULL */
 bool hold_again(struct local_queue *lq);  /* after a hold: the first parked op needs one */
@@ -283,9 +317,39 @@ void hold_forget(struct local_queue *lq); /* the queue goes; nothing is parked *
 bool hold_shows(const struct local *l);   /* a hold has ended, and a sweep is to tell */
 void hold_show(struct local *l, struct engine_op *sweep);
 
+/* look.c */
+bool look_needed(struct local_queue *lq, const struct engine_op *op); /* the disk has to be read */
+/* The disk has to be read before a sweep of the queue. *max is lowered to how many messages the
+ * sweep may move: its dead letters and the bodies that it reads have READ_BYTES_MAX, or are one. */
+bool look_needed_by_sweep(struct local_queue *lq, uint32_t *max, struct instant now);
+/* The keys of the enqueues behind `first`, which is looked for, are read along: one by one they
+ * would hold the queue for as long as producers send keys that only the disk has. */
+void look_ahead(struct local_queue *lq, const struct engine_op *first);
+void look_ask(struct local_queue *lq);       /* the reader is to read what look_needed() found */
+void look_take(struct read_job *job);        /* … and has */
+void look_done(struct local_queue *lq);      /* after the op */
+void look_page_done(struct local_queue *lq); /* the op has seen all of the page */
+void look_abandon(struct local_queue *lq);   /* the queue goes */
+/* For a caller that does not ask before it claims: reads the pages of an op, here and now. */
+void look_pages_now(struct local_queue *lq, const struct engine_op *op);
+/* As store_get() for the cold family, with what was read for the op. */
+bool look_get(struct local_queue *lq, const struct key *k, struct buf *value, bool *damaged);
+bool look_lacks_key(const struct local_queue *lq, const struct key *k); /* of the op's drafts */
+/* The page that begins there, or NULL. */
+const struct look_page *look_page(const struct local_queue *lq, const struct key *start);
+
 /* walk.c */
-void walk_list(struct local_queue *lq, struct engine_op *op, struct instant now);
+/* False: the op goes on when the next page of the tail is there. */
+bool walk_list(struct local_queue *lq, struct engine_op *op, struct instant now);
+bool walk_lists(const struct message *m); /* a list shows it from the store, not from memory */
+/* Where a LIST goes on in the tail, and how many it wants; false: it does not. */
+bool walk_tail_range(const struct local_queue *lq, const struct engine_op *op, struct key *prefix,
+                     struct key *start, uint32_t *want);
+void walk_purge_range(const struct local_queue *lq, const struct engine_op *op, struct key *prefix,
+                      struct key *start);
 void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now);
+/* REDRIVE or DROP of all dead letters. */
+void walk_dead(struct local_queue *lq, struct engine_op *op, struct instant now);
 void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now);
 void walk_expiry_start(struct local_queue *lq); /* finds when the first one expires */
 

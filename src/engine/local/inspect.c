@@ -259,6 +259,19 @@ static void on_schedule(struct inspector *in, const char *key, size_t key_len, c
     schedule_fini(&s);
 }
 
+/* What is salvaged is imported somewhere else, so nobody is shown the place. */
+static void on_place(struct inspector *in, const char *key, size_t key_len, const char *value,
+                     size_t len)
+{
+    uint32_t id;
+    struct queue_place *place = record_get_place(value, len);
+    if (!place || key_len != 5 || !key_parse_queue(key, key_len, &id))
+        bad_record(in, "the place of a queue does not decode", key, key_len);
+    else
+        queue_of(in, id);
+    free(place);
+}
+
 static void on_number(struct inspector *in, const char *key, size_t key_len, const char *value,
                       size_t len)
 {
@@ -275,13 +288,13 @@ static const struct {
     void (*look)(struct inspector *in, const char *key, size_t key_len, const char *value,
                  size_t len);
 } kinds[] = {
-    {KEY_QUEUE, true, 0, on_queue},       {KEY_COUNTERS, true, 0, on_counters},
-    {KEY_STATE, true, 0, on_state},       {KEY_NEXT_QUEUE, true, 0, on_number},
-    {KEY_LOG, true, 0, on_number},        {KEY_MESSAGE, true, 1, on_message},
-    {KEY_SCHEDULE, true, 1, on_schedule}, {KEY_DEAD, false, 2, on_dead},
-    {KEY_MESSAGE, false, 2, on_message},  {KEY_HISTORY, false, 2, on_history},
-    {KEY_DEDUP, false, 2, on_dedup},      {KEY_EXPIRY, false, 2, on_expiry},
-    {KEY_LOG, false, 2, on_number},
+    {KEY_QUEUE, true, 0, on_queue},      {KEY_COUNTERS, true, 0, on_counters},
+    {KEY_STATE, true, 0, on_state},      {KEY_NEXT_QUEUE, true, 0, on_number},
+    {KEY_LOG, true, 0, on_number},       {KEY_MESSAGE, true, 1, on_message},
+    {KEY_PLACE, true, 0, on_place},      {KEY_SCHEDULE, true, 1, on_schedule},
+    {KEY_DEAD, false, 2, on_dead},       {KEY_MESSAGE, false, 2, on_message},
+    {KEY_HISTORY, false, 2, on_history}, {KEY_DEDUP, false, 2, on_dedup},
+    {KEY_EXPIRY, false, 2, on_expiry},   {KEY_LOG, false, 2, on_number},
 };
 
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))

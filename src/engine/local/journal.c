@@ -40,6 +40,8 @@ static struct group *group_new(struct local *l)
 
 void journal_recycle(struct local *l, struct group *g)
 {
+    assert(g != l->open);
+    assert(g->number <= l->finished);
     if (store_batch_reset(g->batch)) {
         g->next = l->spare;
         l->spare = g;
@@ -111,6 +113,8 @@ void journal_expiry_put(struct local_queue *lq, const struct message *m)
 void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
 {
     struct local_queue *lq = local_queue_of(q);
+    assert(m->home == HOME_COLD);
+    assert(!m->touched); /* a tail has no state records */
     if (l->cold_count == l->cold_cap) {
         l->cold_cap = l->cold_cap ? l->cold_cap * 2 : 256;
         l->cold_puts = mem_realloc(l->cold_puts, l->cold_cap * sizeof(*l->cold_puts));
@@ -255,6 +259,16 @@ void journal_schedule(struct resident_queue *rq, const char *name, const struct 
     store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
 }
 
+void journal_place(struct resident_queue *rq)
+{
+    struct local *l = local_behind(&rq->core);
+    struct key k;
+    key_queue(&k, KEY_PLACE, rq->face.id);
+    buf_clear(&l->scratch);
+    record_put_place(&l->scratch, rq->place);
+    store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
+}
+
 /* A message of a due time and the due time that is next go into one group: nothing comes between
  * this and the message's own record that could close the group. */
 static void fired(struct resident_queue *rq)
@@ -270,6 +284,7 @@ static void stored(struct local_queue *lq, const struct queue_report *report)
     struct local *l = lq->local;
     struct queue *q = &lq->rq->core;
     struct message *m = report->message;
+    assert(m->home != HOME_COLD);
     fired(lq->rq);
     struct message_id id = local_id(q, m);
     struct key k;
@@ -309,6 +324,7 @@ static void came(struct local_queue *lq, const struct queue_report *report)
 static void write_state(struct local_queue *lq, const struct message *m)
 {
     struct local *l = lq->local;
+    assert(m->touched); /* a start would not look for it in memory otherwise */
     struct key k;
     key_seq(&k, KEY_STATE, lq->rq->face.id, message_seq(m));
     buf_clear(&l->scratch);
@@ -332,6 +348,7 @@ void journal_delete_hot(struct local *l, struct queue *q, const struct message *
 {
     struct message_id id = local_id(q, m);
     struct key k;
+    assert(m->home != HOME_COLD);
     key_message(&k, &id);
     store_delete_once(l->shared->store, journal_batch(l), STORE_HOT, &k);
 }
@@ -483,6 +500,9 @@ static void dedup_await(struct local_queue *lq, const char *key, size_t len, uin
         lq->dedup_first = 0;
     }
     journal_pend(lq);
+    assert(len > 0);
+    assert(lq->dedup_count == lq->dedup_first || /* freed from the front, group by group */
+           lq->dedup[lq->dedup_count - 1].group <= journal_group(lq->local)->number);
     lq->dedup[lq->dedup_count++] = (struct dedup_pending){
         .group = journal_group(lq->local)->number,
         .seq = seq,
@@ -540,13 +560,11 @@ void journal_await_cold(struct local_queue *lq)
         journal_wait(l, lq->cold_group);
 }
 
-bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit)
+static bool find_key(struct resident_queue *rq, const struct key *k, struct dedup_hit *hit)
 {
     struct local *l = local_behind(&rq->core);
-    struct key k;
     bool damaged = false;
-    key_dedup(&k, rq->face.id, key, len);
-    if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
+    if (!look_get(local_queue_of(&rq->core), k, &l->scratch, &damaged)) {
         if (damaged)
             journal_damage(l, "a dedup key cannot be read");
         return false;
@@ -555,6 +573,13 @@ bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, st
     if (!known)
         journal_damage(l, "a dedup key in the store does not decode");
     return known;
+}
+
+bool journal_find_key(struct resident_queue *rq, const char *key, size_t len, struct dedup_hit *hit)
+{
+    struct key k;
+    key_dedup(&k, rq->face.id, key, len);
+    return !look_lacks_key(local_queue_of(&rq->core), &k) && find_key(rq, &k, hit);
 }
 
 static void keyed(struct local_queue *lq, const struct queue_report *report)
@@ -575,12 +600,11 @@ static void key_drop(struct local_queue *lq, const struct message *m)
     struct local *l = lq->local;
     const char *key = message_dedup_key(m);
     struct dedup_hit hit;
-    bool elsewhere =
-        !queue_key_here(q, key, m->dedup_len) && journal_find_key(lq->rq, key, m->dedup_len, &hit);
-    if (!queue_key_drop(q, m, elsewhere ? &hit : NULL))
-        return;
     struct key k;
     key_dedup(&k, q->id, key, m->dedup_len);
+    bool elsewhere = !queue_key_here(q, key, m->dedup_len) && find_key(lq->rq, &k, &hit);
+    if (!queue_key_drop(q, m, elsewhere ? &hit : NULL))
+        return;
     store_delete(l->shared->store, journal_batch(l), STORE_COLD, &k);
     dedup_await(lq, key, m->dedup_len, message_seq(m), true);
 }

@@ -24,6 +24,11 @@ static struct local *local_of(struct engine *e)
 
 /* Queues */
 
+static struct local_queue *local_queue_at(struct engine_queue *q)
+{
+    return q ? local_queue_of(&resident_queue_of(q)->core) : NULL;
+}
+
 struct local_queue *local_queue_new(struct local *l, const char *name, uint32_t id,
                                     const struct queue_config *config)
 {
@@ -45,6 +50,7 @@ static void local_queue_free(struct local_queue *lq)
     assert(!lq->parked);
     journal_unpend(lq);
     fetch_abandon(lq);
+    look_abandon(lq);
     hold_forget(lq);
     tail_limbo_free(lq, UINT64_MAX);
     journal_keys_free(lq, UINT64_MAX);
@@ -80,7 +86,7 @@ static void queue_set(struct local *l, struct engine_op *op)
     struct queue_config config = *op->set.config;
     bool ok = levels_adopt_slots(NULL, NULL, &config, NULL);
     assert(ok);
-    uint32_t id = atomic_fetch_add(&l->shared->next_queue_id, 1);
+    uint32_t id = engine_queue_id(&l->shared->next_queue_id, op);
     struct local_queue *lq = local_queue_new(l, op->set.name, id, &config);
     op->queue = &lq->rq->face;
     write_queue(l, lq->rq);
@@ -109,7 +115,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
         {STORE_HOT, KEY_MESSAGE},  {STORE_HOT, KEY_STATE},    {STORE_HOT, KEY_QUEUE},
         {STORE_HOT, KEY_COUNTERS}, {STORE_COLD, KEY_MESSAGE}, {STORE_COLD, KEY_EXPIRY},
         {STORE_COLD, KEY_DEDUP},   {STORE_COLD, KEY_DEAD},    {STORE_COLD, KEY_HISTORY},
-        {STORE_HOT, KEY_SCHEDULE},
+        {STORE_HOT, KEY_SCHEDULE}, {STORE_HOT, KEY_PLACE},
     };
     struct resident_queue *rq = resident_queue_of(op->queue);
     op->status = STATUS_OK;
@@ -122,6 +128,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
     write_next_queue(l);
     store_keeps(l->shared->store, rq->face.id, -1);
     fetch_abandon(local_queue_of(&rq->core));
+    look_abandon(local_queue_of(&rq->core));
     hold_forget(local_queue_of(&rq->core));
     resident_queue_retire(rq);
 }
@@ -144,24 +151,42 @@ static void begin_op(struct local_queue *lq, const struct engine_op *op, struct 
     peaks_see(&lq->peaks, now.wall_ms, lq->rq->face.next_seq);
 }
 
-static void apply(struct local *l, struct engine_op *op, struct instant now)
+static bool has_pages(const struct engine_op *op)
 {
-    struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
+    return op->verb == ENGINE_LIST || op->verb == ENGINE_PURGE || op->verb == ENGINE_DEAD_LIST ||
+           op->verb == ENGINE_DEAD_REDRIVE || op->verb == ENGINE_DEAD_DROP;
+}
+
+/* For a caller that does not ask: the op finds its pages in hand, as others do. */
+static void read_now(struct local_queue *lq, const struct engine_op *op)
+{
+    journal_await_cold(lq);
+    look_pages_now(lq, op);
+}
+
+/* False: the op goes on when more of the store was read. */
+static bool apply(struct local *l, struct engine_op *op, struct instant now)
+{
+    bool whole = true;
+    struct local_queue *lq = local_queue_at(op->queue);
     l->present = lq ? lq->rq : NULL;
     if (lq)
         begin_op(lq, op, now);
+    if (lq && !l->shared->reader && has_pages(op))
+        read_now(lq, op);
     switch (op->verb) {
     case ENGINE_QUEUE_SET:
         queue_set(l, op);
         l->present = NULL;
-        return;
+        return true;
     case ENGINE_QUEUE_DELETE:
         queue_delete(l, op);
         l->present = NULL;
-        return;
+        return true;
     case ENGINE_LIST:
         op->status = STATUS_OK;
-        walk_list(lq, op, now);
+        while (!(whole = walk_list(lq, op, now)) && !l->shared->reader)
+            look_pages_now(lq, op);
         break;
     case ENGINE_PURGE:
         op->status = STATUS_OK;
@@ -174,10 +199,12 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         if (op->bulk.id_count == 0)
-            guests_stage_dead(lq, 0, op->bulk.max + 1);
-        resident_apply(&l->r, op, now);
+            walk_dead(lq, op, now);
+        else
+            resident_apply(&l->r, op, now);
         break;
     case ENGINE_SWEEP:
+        l->sweep_bytes = 0;
         fetch_merge(l, op, now);
         hold_show(l, op);
         resident_apply(&l->r, op, now);
@@ -194,14 +221,26 @@ static void apply(struct local *l, struct engine_op *op, struct instant now)
         resident_touch(lq->rq);
     }
     l->present = NULL;
+    return whole;
 }
 
-static void before_sweep(struct resident_queue *rq, uint32_t max, struct instant now)
+/* A queue whose sweep has to read the disk is held, and swept when the reader has read (sweep_on).
+ */
+static uint32_t before_sweep(struct resident_queue *rq, uint32_t max, struct instant now)
 {
-    struct local *l = local_queue_of(&rq->core)->local;
+    struct local_queue *lq = local_queue_of(&rq->core);
+    struct local *l = lq->local;
+    uint32_t now_max = max;
     l->present = rq;
     l->ready_before = rq->face.view.ready;
     walk_expire(rq, max, now);
+    if (look_needed_by_sweep(lq, &now_max, now)) {
+        hold_sweep(lq, max);
+        now_max = 0;
+    }
+    if (now_max == 0)
+        l->present = NULL;
+    return now_max;
 }
 
 /* What time made ready is written down by the clock that said so. */
@@ -212,14 +251,8 @@ static void after_sweep(struct resident_queue *rq, struct instant now)
     tail_count_on(lq);
     tail_top_up(rq, now);
     lq->changed = lq->changed || rq->face.view.ready != lq->local->ready_before;
+    look_done(lq);
     lq->local->present = NULL;
-}
-
-/* What is as it was born is listed from the store: whether it is in memory changes from page to
- * page. */
-static bool lists(const struct message *m)
-{
-    return tail_is_cold(m) && message_pending(m);
 }
 
 static int64_t due_ms(struct resident_queue *rq)
@@ -234,17 +267,23 @@ static const struct resident_store local_store = {
     .bring = guest_bring,
     .bring_body = tail_bring_body,
     .find_key = journal_find_key,
-    .lists = lists,
+    .lists = walk_lists,
     .due_ms = due_ms,
     .before_sweep = before_sweep,
     .after_sweep = after_sweep,
     .schedule_changed = journal_schedule,
+    .place_changed = journal_place,
 };
 
+/* Whether it needs space. What the queue's place refuses needs none, and a queue that moves to
+ * another server stores no new messages. */
 static bool stores(const struct engine_op *op)
 {
-    return op->verb == ENGINE_PUT || op->verb == ENGINE_IMPORT || op->verb == ENGINE_SCHEDULE_SET ||
-           op->verb == ENGINE_FIRE;
+    if (op->verb == ENGINE_PUT && config_moves(&op->queue->config))
+        return false;
+    if (op->verb == ENGINE_PUT || op->verb == ENGINE_IMPORT)
+        return !engine_only_known(op) && !engine_moved(op);
+    return op->verb == ENGINE_SCHEDULE_SET || op->verb == ENGINE_FIRE;
 }
 
 /* About what a draft takes on the disk. */
@@ -297,15 +336,38 @@ static void join_group(struct local *l, struct engine_op *op)
     g->op_count++;
 }
 
+/* The op has failed, perhaps after it took effect: what a claim has shown does not count then. */
+static void op_fail(struct engine_op *op, enum status status)
+{
+    op->status = status;
+    if (op->verb != ENGINE_CLAIM)
+        return;
+    op->claim.found = 0;
+    for (uint32_t i = 0; i < op->claim.plan->step_count; i++)
+        op->claim.plan->steps[i].found = 0;
+}
+
 static void submit_now(struct local *l, struct engine_op *op, struct instant now)
 {
+    struct local_queue *lq = local_queue_at(op->queue);
     if (l->r.base.failed)
-        op->status = STATUS_ENGINE_UNAVAILABLE;
+        op_fail(op, STATUS_ENGINE_UNAVAILABLE);
     else if (stores(op) && take_space(l, op) != STATUS_OK)
         refuse_storing(op, STATUS_STORAGE_FULL);
-    else
-        apply(l, op, now);
+    else if (!apply(l, op, now)) {
+        hold_return(lq, op);
+        return;
+    }
+    if (lq)
+        look_done(lq);
     join_group(l, op);
+}
+
+/* Takes up the parked ops of a queue that is not held. */
+static void submit_parked(struct local *l, struct local_queue *lq)
+{
+    while (lq->parked && !hold_again(lq))
+        submit_now(l, hold_next(lq), l->now);
 }
 
 /* A queue that is deleted takes what is parked with it: what needs the store comes too late, the
@@ -313,12 +375,15 @@ static void submit_now(struct local *l, struct engine_op *op, struct instant now
 static void submit_delete(struct local *l, struct local_queue *lq, struct engine_op *op)
 {
     const struct queue_view *v = &lq->rq->face.view;
-    for (struct engine_op *parked; (parked = hold_next(lq));) {
-        if (l->r.base.failed || !hold_needed(lq, parked)) {
+    bool half = lq->looks.resumed; /* the first one has begun */
+    look_abandon(lq);
+    for (struct engine_op *parked; (parked = hold_next(lq)); half = false) {
+        if (l->r.base.failed || (!half && !hold_needed(lq, parked))) {
             submit_now(l, parked, l->now);
             continue;
         }
         parked->status = STATUS_QUEUE_NOT_FOUND;
+        look_done(lq);
         join_group(l, parked);
     }
     hold_forget(lq);
@@ -334,7 +399,7 @@ static void submit_delete(struct local *l, struct local_queue *lq, struct engine
 static void submit(struct engine *e, struct engine_op *op, struct instant now)
 {
     struct local *l = local_of(e);
-    struct local_queue *lq = op->queue ? local_queue_of(&resident_queue_of(op->queue)->core) : NULL;
+    struct local_queue *lq = local_queue_at(op->queue);
     bool held = lq && lq->rq->held;
     bool may_park = lq && l->shared->reader && !e->failed;
     l->now = now;
@@ -344,16 +409,31 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
         hold_park(lq, op);
     else
         submit_now(l, op, now);
+    if (lq && lq->parked && !lq->rq->held)
+        submit_parked(l, lq);
 }
 
-/* Takes up what was parked, as far as the store has come. True: there is something to flush. */
+/* The sweep that a queue was held for. What became due meanwhile may have to be read as well: then
+ * the queue is held again. */
+static void sweep_on(struct local *l, struct local_queue *lq)
+{
+    uint32_t max = lq->sweep_max;
+    lq->sweep_max = 0;
+    l->sweep_bytes = 0;
+    resident_sweep_queue(lq->rq, max, l->now);
+    resident_touch(lq->rq);
+}
+
+/* Takes up what was put off, as far as the store has come. True: there is something to flush. */
 static bool take_parked(struct local *l)
 {
     struct local_queue *lq;
     bool any = false;
     for (; (lq = hold_over(l)); any = true) {
-        while (lq->parked && !hold_again(lq))
-            submit_now(l, hold_next(lq), l->now);
+        if (lq->sweep_max > 0 && !l->r.base.failed)
+            sweep_on(l, lq);
+        if (!lq->rq->held)
+            submit_parked(l, lq);
     }
     return any;
 }
@@ -403,7 +483,7 @@ static uint32_t poll(struct engine *e)
             bool goes = op->verb == ENGINE_QUEUE_DELETE && op->status != STATUS_QUEUE_NOT_EMPTY;
             struct resident_queue *gone = goes ? resident_queue_of(op->queue) : NULL;
             if (g->status)
-                op->status = g->status;
+                op_fail(op, g->status);
             engine_finish(e, op);
             if (gone)
                 local_queue_free(local_queue_of(&gone->core));
@@ -412,10 +492,10 @@ static uint32_t poll(struct engine *e)
         journal_recycle(l, g);
         g = next_group;
     }
-    if (l->held && take_parked(l))
-        flush(e);
     if (e->reading > 0)
         fetch_take(l);
+    if (l->held && take_parked(l))
+        flush(e);
     if (!e->failed) { /* a sync between groups can fail as well */
         struct buf ignored = {0};
         enum status status;
@@ -497,10 +577,25 @@ static void free_shard(struct local *l)
     free(l);
 }
 
+/* Every op was reported. A group without ops, of a sweep that was put off, may be under way. */
+static void await_groups(struct local *l)
+{
+    commit_wait(l->shared->commit, l->shard, l->submitted);
+    struct group *g = commit_take(l->shared->commit, l->shard);
+    for (struct group *next; g; g = next) {
+        next = g->next;
+        assert(!g->first);
+        l->finished = g->number;
+        journal_recycle(l, g);
+    }
+}
+
 static void close_all(struct engine *shards[], uint32_t shard_count)
 {
     struct local_shared *shared = local_of(shards[0])->shared;
     struct read_job *left = shared->reader ? reader_stop(shared->reader) : NULL;
+    for (uint32_t i = 0; shared->commit && i < shard_count; i++)
+        await_groups(local_of(shards[i]));
     if (shared->commit)
         commit_stop(shared->commit);
     backups_free(shared->backups);
@@ -611,11 +706,14 @@ static const struct engine_counter counters[] = {
     [LOCAL_DISK_FREE] = {.name = "disk_free_bytes",
                          .type = ENGINE_GAUGE,
                          .help = "Free space where the data is."},
+    [LOCAL_LOOP_READS] = {.name = "loop_reads_total",
+                          .type = ENGINE_COUNTER,
+                          .help = "Reads of single records that an event loop waited for."},
 };
 
 const struct engine_kind local_kind = {
     .name = "local",
-    .capabilities = ENGINE_DURABLE | ENGINE_LIVE_VIEW,
+    .capabilities = ENGINE_DURABLE | ENGINE_LIVE_VIEW | ENGINE_MOVES,
     .open = local_open,
     .inspect = local_inspect,
     .preview = local_preview,
@@ -623,5 +721,6 @@ const struct engine_kind local_kind = {
     .setting_count = sizeof(settings) / sizeof(settings[0]),
     .counters = counters,
     .counter_count = sizeof(counters) / sizeof(counters[0]),
+    .store = "data",
     .place = "data",
 };

@@ -1,8 +1,10 @@
 #include "engine/local/reader.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct read_list {
     struct read_job *first, **last;
@@ -182,18 +184,71 @@ static void read_bodies(struct store *store, struct read_job *job)
     buf_fini(&value);
 }
 
+static void read_records(struct store *store, struct read_job *job)
+{
+    for (struct read_record *r = job->records; r; r = r->next) {
+        bool damaged = false;
+        bool found = store_get(store, STORE_COLD, &r->key, &r->value, &damaged);
+        r->state = found ? RECORD_FOUND : damaged ? RECORD_UNREADABLE : RECORD_ABSENT;
+    }
+}
+
+static struct read_record *page_record(const struct store_iter *it)
+{
+    struct read_record *r = mem_zalloc(sizeof(*r));
+    size_t key_len, len;
+    const char *key = store_iter_key(it, &key_len);
+    const char *value = store_iter_value(it, &len);
+    r->state = RECORD_FOUND;
+    r->key.len = (uint16_t)(key_len < KEY_MAX ? key_len : KEY_MAX); /* ours are never longer */
+    memcpy(r->key.bytes, key, r->key.len);
+    buf_put(&r->value, value, len);
+    return r;
+}
+
+static void read_page(struct store *store, struct read_job *job)
+{
+    struct store_iter *it = store_iter_open(store, STORE_COLD, &job->prefix, &job->start);
+    struct read_record **last = &job->records;
+    size_t bytes = 0;
+    for (; store_iter_valid(it) && job->count < job->max && bytes < READ_BYTES_MAX;
+         store_iter_next(it), job->count++) {
+        *last = page_record(it);
+        bytes += (*last)->value.len;
+        last = &(*last)->next;
+    }
+    job->more = store_iter_valid(it);
+    end_iter(job, it);
+}
+
+void read_records_free(struct read_record *list)
+{
+    while (list) {
+        struct read_record *r = list;
+        list = r->next;
+        buf_fini(&r->value);
+        free(r);
+    }
+}
+
 typedef void read_fn(struct store *store, struct read_job *job);
 
 static read_fn *const reads[] = {
-    [READ_LANE] = read_lane,
-    [READ_DUE] = read_due,
-    [READ_BODIES] = read_bodies,
-    [READ_EXPIRED] = read_expired,
+    [READ_LANE] = read_lane,       [READ_DUE] = read_due,         [READ_BODIES] = read_bodies,
+    [READ_EXPIRED] = read_expired, [READ_RECORDS] = read_records, [READ_PAGE] = read_page,
 };
+
+static bool finds_messages(const struct read_job *job)
+{
+    return job->kind == READ_LANE || job->kind == READ_BODIES || job->kind == READ_EXPIRED;
+}
+
+static_assert(sizeof(reads) / sizeof(reads[0]) == READ_PAGE + 1, "each kind has its read");
 
 void read_run(struct store *store, struct read_job *job)
 {
-    job->found = job->kind == READ_DUE ? NULL : mem_alloc(job->max * sizeof(struct message *));
+    assert(job->kind == READ_RECORDS || job->max > 0 || job->until_ms < 0);
+    job->found = finds_messages(job) ? mem_alloc(job->max * sizeof(struct message *)) : NULL;
     job->places = NULL;
     job->count = 0;
     job->more = false;
@@ -208,6 +263,7 @@ void read_free(struct read_job *job)
     free(job->found);
     free(job->places);
     free(job->ids);
+    read_records_free(job->records);
 }
 
 /* The thread */
@@ -293,7 +349,9 @@ struct read_job *reader_stop(struct reader *r)
 
 void reader_submit(struct reader *r, struct read_job *job)
 {
+    assert(job->shard < r->shard_count);
     pthread_mutex_lock(&r->mutex);
+    assert(!r->stopping);
     append(&r->asked, job);
     pthread_mutex_unlock(&r->mutex);
     pthread_cond_signal(&r->work);

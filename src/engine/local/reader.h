@@ -1,6 +1,6 @@
-/* The thread that reads tails, so that no event loop waits for a disk or a commit: jobs in,
- * messages out. A job first waits until the group that it names is committed: so it sees everything
- * that its shard had done when it asked. */
+/* The thread that reads tails, and what ops need, so that no event loop waits for a disk or a
+ * commit: jobs in, messages and records out. A job first waits until the group that it names is
+ * committed: so it sees everything that its shard had done when it asked. */
 #ifndef TRIAGE_ENGINE_LOCAL_READER_H
 #define TRIAGE_ENGINE_LOCAL_READER_H
 
@@ -16,11 +16,23 @@ struct expiry_mark {
 
 int expiry_mark_compare(const struct expiry_mark *a, const struct expiry_mark *b);
 
+/* One record of the cold family, asked for by its key or found in a page. */
+struct read_record {
+    struct read_record *next;
+    enum { RECORD_ASKED, RECORD_ABSENT, RECORD_FOUND, RECORD_UNREADABLE } state;
+    struct key key;
+    struct buf value; /* FOUND */
+};
+
+void read_records_free(struct read_record *list);
+
 enum read_kind {
     READ_LANE,    /* messages of a lane from `from` on */
     READ_DUE,     /* places of those from `from` on that are ready by until_ms */
     READ_BODIES,  /* the messages `ids`, for their bodies */
     READ_EXPIRED, /* those whose time to live ends by until_ms, from from_mark on */
+    READ_RECORDS, /* each of `records` */
+    READ_PAGE,    /* the records under `prefix` from `start` on */
 };
 
 struct read_job {
@@ -31,9 +43,11 @@ struct read_job {
     struct message_id from;
     struct expiry_mark from_mark;
     int64_t until_ms;
-    struct message_id *ids; /* BODIES: max of them; owned */
+    struct message_id *ids;   /* BODIES: max of them; owned */
+    struct key prefix, start; /* PAGE */
     uint32_t max;
     /* Out. */
+    struct read_record *records; /* RECORDS: in and out. PAGE: `count` of them, in order */
     struct message **found; /* max of them; the first `count` are there, the taker's. BODIES: each
                              * by its id, NULL when it cannot be read */
     struct place *places;   /* DUE: `count` of them */

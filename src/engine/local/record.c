@@ -4,8 +4,20 @@
 
 /* Messages */
 
+static_assert(PAYLOAD_MAX <= UINT32_MAX, "its length has four bytes");
+static_assert(METADATA_MAX <= UINT16_MAX, "its length has two bytes");
+static_assert(DEDUP_KEY_MAX <= UINT16_MAX, "its length has two bytes");
+static_assert(REASON_MAX <= UINT16_MAX, "its length has two bytes");
+static_assert(ACTOR_MAX <= UINT16_MAX, "its length has two bytes");
+static_assert(LEVEL_COUNT_MAX <= UINT8_MAX, "a slot has one byte");
+
+/* What get_shape() refuses, nobody may write: the message would be lost with the next start. */
 static void put_shape(struct buf *out, const struct message *m)
 {
+    assert(m->kind <= PAYLOAD_BYTES);
+    assert(m->payload_len <= PAYLOAD_MAX);
+    assert(m->metadata_len <= METADATA_MAX);
+    assert(m->dedup_len <= DEDUP_KEY_MAX);
     put_be(out, m->kind, 1);
     put_be(out, (uint64_t)m->enqueued_ms, 8);
     put_be(out, m->expiry ? (uint64_t)m->expiry->node.key : 0, 8);
@@ -106,6 +118,10 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
 {
     static const struct delivery none;
     const struct delivery *d = m->delivery ? m->delivery : &none;
+    assert(m->slot < LEVEL_COUNT_MAX);
+    assert(m->born_slot < LEVEL_COUNT_MAX);
+    assert(d->lease_ms >= 0);
+    assert(d->reason_len <= REASON_MAX);
     put_be(out, m->state, 1);
     put_be(out, m->slot, 1);
     put_be(out, m->born_slot, 1);
@@ -161,6 +177,7 @@ static void get_state(struct decoder *r, struct message *m, const struct record_
 
 void record_put_state(struct buf *out, const struct message *m, uint64_t boot)
 {
+    assert(message_pending(m) || m->state == MESSAGE_LEASED); /* others are records of their own */
     put_be(out, FORMAT, 1);
     put_state(out, m, boot);
 }

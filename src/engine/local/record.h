@@ -8,6 +8,7 @@
  *   hot   q queue4                      a queue: its name and configuration
  *   hot   c queue4                      its counters and where its tails begin
  *   hot   r queue4 bytes                a schedule, by its name: what it puts, and when next
+ *   hot   p queue4                      its place in a larger queue, if it has one
  *   hot   n                             the next queue number
  *   cold  m queue4 slot1 ready6 seq6    a message; this order is the order of a lane
  *   cold  x queue4 expire6 slot1 ready6 seq6   … that has a time to live
@@ -22,6 +23,7 @@
 #include "base/buf.h"
 #include "core/queue.h"
 #include "core/schedule.h"
+#include "engine/engine.h"
 #include "engine/local/peak.h"
 
 #include <stdbool.h>
@@ -40,6 +42,7 @@ enum key_tag {
     KEY_QUEUE = 'q',
     KEY_COUNTERS = 'c',
     KEY_SCHEDULE = 'r',
+    KEY_PLACE = 'p',
     KEY_NEXT_QUEUE = 'n',
     KEY_EXPIRY = 'x',
     KEY_DEDUP = 'u',
@@ -88,6 +91,9 @@ bool record_get_dedup(const char *data, size_t len, uint32_t queue, struct dedup
 void record_put_queue(struct buf *out, const char *name, const struct queue_config *config);
 bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1],
                       struct queue_config *config);
+
+void record_put_place(struct buf *out, const struct queue_place *place);
+struct queue_place *record_get_place(const char *data, size_t len); /* NULL: it does not decode */
 
 /* Decoding gives a schedule whose body is the caller's. */
 void record_put_schedule(struct buf *out, const struct schedule *s);

@@ -43,8 +43,13 @@ void record_put_queue(struct buf *out, const char *name, const struct queue_conf
         put_be(out, (uint64_t)c->pauses[i].from_ms, 8);
         put_be(out, (uint64_t)c->pauses[i].until_ms, 8);
     }
-    if (c->history_since_ms > 0) /* came later: who never changed history_ms does not have it */
+    /* These came later: who never changed history_ms, and never moved, does not have them. */
+    if (c->history_since_ms > 0 || config_moves(c))
         put_be(out, (uint64_t)c->history_since_ms, 8);
+    if (config_moves(c)) {
+        put_text(out, c->forward_to, strlen(c->forward_to));
+        put_text(out, c->forward_token, strlen(c->forward_token));
+    }
 }
 
 static void get_levels(struct decoder *r, struct queue_config *c)
@@ -116,8 +121,36 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
     }
     if (r.ok && r.format >= 3 && r.at < r.end)
         c->history_since_ms = (int64_t)get_be(&r, 8);
+    if (r.ok && r.format >= 3 && r.at < r.end) {
+        get_text(&r, c->forward_to, sizeof(c->forward_to));
+        get_text(&r, c->forward_token, sizeof(c->forward_token));
+    }
     return at_end(&r) && name[0] && queue_prefix_valid(name, strlen(name)) &&
            policy_parse(policy, &c->policy) && config_valid(c);
+}
+
+/* Places */
+
+void record_put_place(struct buf *out, const struct queue_place *place)
+{
+    static_assert(PLACE_MAP_MAX <= UINT16_MAX, "its length has two bytes");
+    assert(place->epoch > 0);
+    put_be(out, FORMAT, 1);
+    put_be(out, place->epoch, 8);
+    put_be(out, place->closed, 1);
+    put_text(out, place->map, place->map_len);
+}
+
+struct queue_place *record_get_place(const char *data, size_t len)
+{
+    struct decoder r = decoder_of(data, len);
+    get_format(&r);
+    uint64_t epoch = get_be(&r, 8);
+    bool closed = get_bool(&r);
+    size_t map_len = get_be(&r, 2);
+    const char *map = map_len <= PLACE_MAP_MAX ? get_bytes(&r, map_len) : NULL;
+    bool whole = map && epoch > 0 && at_end(&r);
+    return whole ? queue_place_new(epoch, closed, map, (uint32_t)map_len) : NULL;
 }
 
 /* Counters. Totals are written in the order of struct queue_totals. */

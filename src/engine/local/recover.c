@@ -133,6 +133,17 @@ static bool load_counters(struct recovery *r, const char *key, size_t key_len, c
     return true;
 }
 
+static bool load_place(struct recovery *r, const char *key, size_t key_len, const char *value,
+                       size_t len)
+{
+    struct loading *q = loading_of(r, key, key_len);
+    struct queue_place *place = q && key_len == 5 ? record_get_place(value, len) : NULL;
+    if (!place)
+        return damaged(r, "place", key, key_len);
+    resident_place(q->lq->rq, place);
+    return true;
+}
+
 static bool load_schedule(struct recovery *r, const char *key, size_t key_len, const char *value,
                           size_t len)
 {
@@ -263,8 +274,8 @@ enum status local_recover(struct local *shards[], uint32_t shard_count, struct i
     atomic_init(&shared->next_queue_id, 1);
     bool ok = load_all(&r, KEY_NEXT_QUEUE, load_next_queue) &&
               load_all(&r, KEY_QUEUE, load_queue) && load_all(&r, KEY_COUNTERS, load_counters) &&
-              load_all(&r, KEY_SCHEDULE, load_schedule) && load_all(&r, KEY_STATE, load_state) &&
-              load_all(&r, KEY_MESSAGE, load_message);
+              load_all(&r, KEY_PLACE, load_place) && load_all(&r, KEY_SCHEDULE, load_schedule) &&
+              load_all(&r, KEY_STATE, load_state) && load_all(&r, KEY_MESSAGE, load_message);
     ok = finish_queues(&r) && ok;
     if (shared->damage[0] != '\0') {
         buf_puts(error, shared->damage);

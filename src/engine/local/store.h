@@ -89,6 +89,10 @@ MUST_USE enum status store_tend(struct store *s, struct buf *error);
 bool store_get(struct store *s, enum store_family f, const struct key *k, struct buf *value,
                bool *damaged); /* false when absent; damaged is set when it cannot be read */
 
+/* The same without touching the disk: from memtables and the cache alone, filters included. */
+enum peek { PEEK_ABSENT, PEEK_FOUND, PEEK_ELSEWHERE /* the disk has to be asked */ };
+enum peek store_peek(struct store *s, enum store_family f, const struct key *k, struct buf *value);
+
 /* Keys that start with `prefix`, from `from` on (NULL: all of them). */
 struct store_iter *store_iter_open(struct store *s, enum store_family f, const struct key *prefix,
                                    const struct key *from);

@@ -77,18 +77,22 @@ static bool batch_empty(const struct store_batch *b)
 void store_put(struct store *s, struct store_batch *b, enum store_family f, const struct key *k,
                const struct buf *value)
 {
+    assert(b->seq == 0); /* what comes after it was logged would not be in the log */
+    assert(k->len > 0);
     rocksdb_writebatch_put_cf(b->parts[f], s->families[f], k->bytes, k->len,
                               value ? value->data : "", value ? value->len : 0);
 }
 
 void store_delete(struct store *s, struct store_batch *b, enum store_family f, const struct key *k)
 {
+    assert(b->seq == 0);
     rocksdb_writebatch_delete_cf(b->parts[f], s->families[f], k->bytes, k->len);
 }
 
 void store_delete_once(struct store *s, struct store_batch *b, enum store_family f,
                        const struct key *k)
 {
+    assert(b->seq == 0);
     rocksdb_writebatch_singledelete_cf(b->parts[f], s->families[f], k->bytes, k->len);
 }
 
@@ -96,6 +100,8 @@ void store_delete_prefix(struct store *s, struct store_batch *b, enum store_fami
                          const struct key *prefix)
 {
     struct key end = store_key_behind(prefix);
+    assert(b->seq == 0);
+    assert(prefix->len >= 5); /* a letter and a queue's number: no range is wider than a queue */
     rocksdb_writebatch_delete_range_cf(b->parts[f], s->families[f], prefix->bytes, prefix->len,
                                        end.bytes, end.len);
 }
@@ -114,6 +120,7 @@ enum status store_log(struct store *s, struct store_batch *b, struct buf *error)
     if (batch_empty(b))
         return STATUS_OK;
     char number[8];
+    assert(b->seq == 0); /* it is logged once */
     b->seq = wal_next(s->wal);
     frame_put_u64(number, b->seq);
     for (int f = 0; f < STORE_FAMILIES; f++) {
@@ -127,6 +134,7 @@ enum status store_log(struct store *s, struct store_batch *b, struct buf *error)
     const struct wal_part parts[] = {{hot_len, sizeof(hot_len)}, hot, cold};
     enum status status = wal_append(s->wal, parts, sizeof(parts) / sizeof(parts[0]), error);
     b->end = wal_end(s->wal);
+    assert(status || b->end >= b->seq);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "base/mem.h"
 #include "engine/local/impl.h"
 
+#include <assert.h>
 #include <string.h>
 
 bool tail_in_memory(struct queue *q, uint64_t seq)
@@ -12,8 +13,10 @@ bool tail_in_memory(struct queue *q, uint64_t seq)
 
 void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by)
 {
-    struct cold_count *c = &lq->cold[slot];
-    *(state == MESSAGE_READY ? &c->ready : &c->scheduled) += (uint64_t)(int64_t)by;
+    uint64_t *count = state == MESSAGE_READY ? &lq->cold[slot].ready : &lq->cold[slot].scheduled;
+    assert(by > 0 || *count > 0);
+    assert(by > 0 || lq->cold_here > 0);
+    *count += (uint64_t)(int64_t)by;
     lq->cold_here += (uint64_t)(int64_t)by;
     if (!tail_has_cold(lq, slot))
         queue_tail_forget_clock(&lq->rq->core, slot);
@@ -39,6 +42,8 @@ void tail_limbo_add(struct local_queue *lq, struct message *m)
         lq->limbo_first = 0;
     }
     journal_pend(lq);
+    assert(lq->limbo_count == lq->limbo_first || /* freed from the front, group by group */
+           lq->limbo[lq->limbo_count - 1].group <= journal_group(lq->local)->number);
     lq->limbo[lq->limbo_count++] = (struct limbo){m, journal_group(lq->local)->number};
 }
 
@@ -89,30 +94,18 @@ static struct message *decode_cold(struct queue *q, const char *data, size_t len
     return m;
 }
 
-bool tail_iter_id(struct queue *q, const struct store_iter *it, struct message_id *id)
+bool tail_record_id(struct queue *q, const struct read_record *r, struct message_id *id)
 {
-    size_t len;
-    const char *key = store_iter_key(it, &len);
-    bool known = key_parse_message(key, len, id);
+    bool known = key_parse_message(r->key.bytes, r->key.len, id);
     if (!known)
         journal_damage(local_behind(q), "a key in the store does not decode");
     return known;
 }
 
-struct message *tail_iter_message(struct queue *q, const struct store_iter *it,
-                                  const struct message_id *id)
+struct message *tail_record_message(struct queue *q, const struct read_record *r,
+                                    const struct message_id *id)
 {
-    size_t len;
-    const char *value = store_iter_value(it, &len);
-    return decode_cold(q, value, len, id);
-}
-
-void tail_iter_end(struct local *l, struct store_iter *it)
-{
-    struct buf error = {0};
-    if (!store_iter_close(it, &error))
-        journal_damage(l, buf_cstr(&error));
-    buf_fini(&error);
+    return decode_cold(q, r->value.data, r->value.len, id);
 }
 
 struct message_id tail_place_after(const struct queue *q, uint8_t slot, int64_t ready_ms,
@@ -204,7 +197,7 @@ bool tail_bring(struct queue *q, const struct message_id *id)
     struct key k;
     bool damaged = false;
     key_message(&k, id);
-    if (!store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged)) {
+    if (!look_get(local_queue_of(q), &k, &l->scratch, &damaged)) {
         if (damaged)
             journal_damage(l, "a message in the store cannot be read");
         return false;
@@ -222,7 +215,7 @@ char *tail_read_body(struct queue *q, const struct message *m)
     char *body = NULL;
     key_message(&k, &id);
     struct message *copy = NULL;
-    if (store_get(l->shared->store, STORE_COLD, &k, &l->scratch, &damaged))
+    if (look_get(local_queue_of(q), &k, &l->scratch, &damaged))
         copy = record_get_message(l->scratch.data, l->scratch.len, &id);
     if (copy && message_body_len(copy) == message_body_len(m)) {
         body = copy->body;
@@ -251,6 +244,8 @@ static void spill_last(struct queue *q, struct message *m)
     const struct lane *lane = &q->lanes[m->slot];
     enum message_state from = m->state;
     bool had_tail = lane_has_tail(lane), was_cold = m->home == HOME_COLD;
+    assert(!m->touched);
+    assert(m->body || message_body_len(m) == 0);
     if (!had_tail)
         queue_tail_advance(q, m->slot, l->now.wall_ms);
     if (!was_cold)

@@ -285,7 +285,12 @@ enum status wal_write(struct wal *w, struct buf *error)
 {
     if (w->used == 0)
         return STATUS_OK;
+    static_assert(WAL_BLOCK % FRAME_ALIGN == 0, "each write begins with a frame");
+    static_assert(BUFFER_BYTES % WAL_BLOCK == 0, "a full buffer is whole blocks");
     size_t len = (w->used + WAL_BLOCK - 1) / WAL_BLOCK * WAL_BLOCK;
+    assert(len <= BUFFER_BYTES);
+    assert(w->offset % WAL_BLOCK == 0);
+    assert(w->offset + len <= w->current->size); /* it would be in no segment */
     memset(w->buffer + w->used, 0, len - w->used);
     if (!write_at(w->current->fd, w->buffer, len, w->offset))
         return wal_refuse(error, "cannot write", w->current->path);
@@ -305,6 +310,8 @@ enum status wal_sync(struct wal *w, struct buf *error)
     if (fdatasync(w->current->fd) != 0)
         return wal_refuse(error, "cannot sync", w->current->path);
     w->dirty = false;
+    assert(w->used == 0);
+    assert(w->synced < w->next);
     w->synced = w->next - 1;
     if (w->floor_written == w->floor_synced)
         return STATUS_OK;
@@ -335,6 +342,9 @@ static void seal(struct wal *w, char *at, unsigned kind, size_t len)
                       .seq = w->next,
                       .synced = w->synced,
                       .floor = w->floor_written};
+    assert(f.synced < f.seq); /* frame_read() would not take it back, as with the next two */
+    assert(f.floor <= f.seq);
+    assert(kind != FRAME_SEGMENT || len == 8);
     frame_seal(at, &f, &w->key);
 }
 
@@ -398,6 +408,8 @@ static enum status rotate(struct wal *w, struct buf *error)
     if (status)
         return status;
     struct segment *s = w->current;
+    assert(w->used == 0); /* what is in the buffer belongs to the segment before */
+    assert(!w->dirty);
     s->first = w->next;
     random_bytes(&s->epoch, sizeof(s->epoch));
     w->offset = 0;
@@ -476,6 +488,8 @@ enum status wal_append(struct wal *w, const struct wal_part *parts, size_t count
         if (status)
             return status;
         size_t len = left < room(w) ? left : room(w);
+        assert(len > 0);
+        assert(w->used + frame_size(len) <= BUFFER_BYTES);
         left -= len;
         char *at = w->buffer + w->used;
         copy_out(&from, at + FRAME_HEAD, len);
