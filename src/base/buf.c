@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define LARGE (1024 * 1024) /* from here on growth is cheap and what is not used is dear */
+#define LARGE (1024 * 1024) /* a large buffer grows seldom, and spare memory costs much */
 
-/* From here on a buffer is memory of its own, which the kernel moves when it grows. Copying would
- * stop its thread: a body of 64 MiB that grows once more takes 50 ms. */
+/* A buffer of this size is a mapping of its own, which the kernel can move when it grows. To copy
+ * it instead would stop the thread: a body of 64 MiB that grows once more takes 50 ms. */
 #define MAPPED (4 * 1024 * 1024)
 #define PAGE   4096
 

@@ -24,6 +24,13 @@ uint64_t clock_mono_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
+int64_t clock_wall_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* Days since 1970-01-01 of a proleptic Gregorian date, counting years from March so that the leap
  * day comes last. */
 static int64_t days_from_civil(int64_t year, int month, int day)

@@ -18,6 +18,7 @@ struct instant {
 
 struct instant clock_now(void);
 uint64_t clock_mono_us(void); /* for measuring durations */
+int64_t clock_wall_us(void);  /* since the epoch: for comparing clocks */
 
 /* RFC 3339 in UTC with milliseconds: 2026-04-09T15:00:00.000Z */
 #define TIME_TEXT_MAX 40

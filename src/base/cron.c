@@ -33,7 +33,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* `why` NULL: the value is none of the field. */
+/* `why` NULL: the text is not a value of the field. */
 static bool refuse(struct cron_text *t, const struct cron_field *f, const char *from,
                    const char *why)
 {
@@ -75,7 +75,7 @@ static bool take_value(struct cron_text *t, const struct cron_field *f, int *out
     return false;
 }
 
-/* Behind the slash. */
+/* The number after the slash. */
 static bool take_step(struct cron_text *t, const struct cron_field *f, const char *from, bool wide,
                       int *step)
 {
@@ -143,7 +143,8 @@ static const struct {
 
 #define NICKNAME_COUNT (sizeof(nicknames) / sizeof(nicknames[0]))
 
-/* Some month that is named has such a day. Where the weekdays count alone there always is one. */
+/* Whether any day fits: some named month has such a day. If the weekday alone counts, one always
+ * does. */
 static bool is_possible(const struct cron *c)
 {
     for (int month = 1; month <= 12 && !c->either; month++) {
@@ -212,7 +213,7 @@ bool cron_parse(const char *text, size_t len, struct cron *c, char why[CRON_WHY_
     return true;
 }
 
-/* Due times. Inside, a time is seconds of local time, as if it were UTC's. */
+/* Due times. In these functions a time is in seconds of local time, as if local time were UTC. */
 
 static bool day_fits(const struct cron *c, int64_t days, int day)
 {
@@ -256,7 +257,7 @@ static int64_t local_next(const struct cron *c, int64_t from, int64_t limit)
 }
 
 #define EVERY_HOUR 0xffffffU
-#define YEARS_MAX  50 /* the 29th of February is a Sunday after 40 years at the latest */
+#define YEARS_MAX  50 /* after at most 40 years the 29th of February is a Sunday */
 
 static int64_t add(int64_t a, int64_t b)
 {
@@ -273,9 +274,9 @@ int64_t cron_next(const struct cron *c, const struct zone *z, int64_t after_s)
         int64_t local = from + s.offset;
         if (!as_it_comes && s.offset > s.before && from == s.from_s &&
             local_next(c, s.from_s + s.before, local) != INT64_MAX)
-            return from; /* it was due in the time that is missing */
+            return from; /* its local time was skipped: due at the change */
         if (!as_it_comes && s.offset < s.before && local < s.from_s + s.before)
-            local = s.from_s + s.before; /* that time was there before */
+            local = s.from_s + s.before; /* its local time comes twice: due the first time only */
         int64_t until = s.until_s < horizon ? s.until_s : horizon;
         int64_t found = local_next(c, local, add(until, s.offset));
         if (found != INT64_MAX)

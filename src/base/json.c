@@ -8,22 +8,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A strict reader of RFC 8259, in one pass and without recursion: the containers that are open are
- * a stack of token numbers. It is our own because the libraries are lax where we must not be
- * (overlong UTF-8, half a surrogate pair, a form feed as white space, repeated names), so that
- * every text had to be gone over twice.
+/* A strict reader of RFC 8259, in one pass and without recursion: a stack of token numbers holds
+ * the containers that are open. It is our own because libraries accept what we must refuse
+ * (overlong UTF-8, half a surrogate pair, a form feed as white space, repeated names), so each text
+ * would have to be checked a second time.
  *
- * Most of a request is the inside of one long string. That is looked at sixteen bytes at a time
- * for the few bytes that matter; only from such a byte on does the slow way begin, and it checks
- * the UTF-8 as it goes. Outside of strings all bytes that can stand are ASCII.
+ * Most of a request is the inside of one long string. It is searched sixteen bytes at a time for
+ * the few bytes that matter. The slow way begins only at such a byte, and checks UTF-8 as it goes.
+ * Outside of strings every legal byte is ASCII.
  *
- * Functions that read take the place where they start and return the place where they stopped, or
- * NULL when they have left an error. */
+ * Functions that read take the place where they start. They return the place where they stopped, or
+ * NULL after they have left an error. */
 
 #define KEYS_QUADRATIC_MAX 16 /* up to here comparing all pairs is the fastest */
 #define KEY_SHOWN_MAX      60
-#define KEEP_MAX           (1 << 20)   /* after a text longer than this its memory is given back */
-#define TOKENS_KEEP_MAX    (16 * 1024) /* and after a document of more tokens */
+#define KEEP_MAX           (1 << 20)   /* after a longer text its memory is given back */
+#define TOKENS_KEEP_MAX    (16 * 1024) /* … and after a document with more tokens */
 
 struct json_parser {
     struct json_doc *doc;
@@ -31,7 +31,7 @@ struct json_parser {
     const char *end;
     const char *at; /* where the next step begins */
     uint32_t tokens_max;
-    uint32_t room; /* tokens until parse_grow() has to be asked: at most tokens_max and doc->cap */
+    uint32_t room; /* tokens until parse_grow() is needed: at most tokens_max and doc->cap */
     uint32_t depth;
     uint32_t open[JSON_DEPTH_MAX]; /* tokens of the containers we are in */
     const char *key;               /* of the value that comes next, or NULL */
@@ -61,7 +61,7 @@ __attribute__((cold)) static const char *parse_expected(struct json_parser *p, c
     return parse_fail(p, at, "expected %s", what);
 }
 
-/* The byte here, or NUL at the end: outside of strings no NUL can stand. */
+/* The byte at this place, or NUL at the end: outside of strings a NUL is never legal. */
 static char peek(const struct json_parser *p, const char *at)
 {
     return at < p->end ? *at : '\0';
@@ -74,7 +74,7 @@ static const char *skip_run_of_space(const struct json_parser *p, const char *at
     return at;
 }
 
-/* Most texts come from programs that write no space at all. */
+/* Inline and short: most texts come from programs that write no spaces. */
 static inline const char *skip_space(const struct json_parser *p, const char *at)
 {
     if (peek(p, at) > ' ')
@@ -82,7 +82,7 @@ static inline const char *skip_space(const struct json_parser *p, const char *at
     return skip_run_of_space(p, at);
 }
 
-/* Apart, so that parse_token() stays small enough to be inlined. */
+/* Not inline, so that parse_token() is small enough to be. */
 __attribute__((cold)) static bool parse_grow(struct json_parser *p, const char *at)
 {
     struct json_doc *doc = p->doc;
@@ -137,8 +137,8 @@ static const char *parse_digits(struct json_parser *p, const char *at)
     return s > at ? s : parse_expected(p, at, "a digit");
 }
 
-/* [ minus ] int [ frac ] [ exp ]. A digit after a leading zero is left to be met as what cannot
- * follow a value. */
+/* [ minus ] int [ frac ] [ exp ]. A digit after a leading zero is refused later, as something that
+ * cannot follow a value. */
 static const char *parse_number(struct json_parser *p, const char *at)
 {
     struct json_token *t = parse_token(p, JSON_NUMBER, at);
@@ -174,7 +174,7 @@ static const char *parse_hex4(struct json_parser *p, const char *s, unsigned *un
     return s;
 }
 
-/* From the backslash of a \u, decoding to the arena; both halves of a surrogate pair. */
+/* Decodes a \u to the arena, with both halves of a surrogate pair. `start` is its backslash. */
 static const char *parse_unicode(struct json_parser *p, const char *start)
 {
     unsigned code, low = 0;
@@ -211,7 +211,7 @@ static const char *parse_escape(struct json_parser *p, const char *at)
     return at + 2;
 }
 
-/* One thing that json_plain() stopped at, or a run of characters beyond ASCII. */
+/* Reads one byte at which json_plain() stopped, or a run of characters beyond ASCII. */
 static const char *parse_special(struct json_parser *p, const char *s)
 {
     if (s == p->end)
@@ -229,15 +229,16 @@ static const char *parse_special(struct json_parser *p, const char *s)
     return s;
 }
 
-/* Goes on at s, up to where the string is plain. Without escapes it is pointed to in the text. Else
- * its bytes go to the arena, which cannot outgrow the text, since every escape is longer than
- * what it stands for: reserving that much before the first copy keeps it from moving. */
+/* Reads the string from s on, where it stops being plain. A string without escapes stays in the
+ * text. Otherwise its bytes go to the arena. Every escape is longer than what it stands for, so the
+ * arena never needs more than the length of the text. That much is reserved before the first copy,
+ * and so the arena never moves. */
 __attribute__((noinline)) static const char *parse_string_slowly(struct json_parser *p,
                                                                  const char *start, const char *s,
                                                                  const char **str, size_t *len)
 {
     struct buf *arena = &p->doc->arena;
-    const char *from = start; /* what follows it is not yet in the arena */
+    const char *from = start; /* bytes from here on are not yet in the arena */
     size_t arena_from = arena->len;
     for (s = json_plain(s, p->end); peek(p, s) != '"'; s = json_plain(s, p->end)) {
         bool escape = peek(p, s) == '\\';
@@ -261,7 +262,7 @@ __attribute__((noinline)) static const char *parse_string_slowly(struct json_par
     return s + 1;
 }
 
-/* The string or name whose opening quote is here. */
+/* Reads the string or name whose opening quote is at this place. */
 static const char *parse_quoted(struct json_parser *p, const char *at, const char **str,
                                 size_t *len)
 {
@@ -321,7 +322,7 @@ static const struct json_token *repeated_small(const struct json_token *tokens, 
     return NULL;
 }
 
-/* Sorting rather than hashing: nobody can choose names that make it slow. */
+/* Sorts the names instead of hashing them: no client can choose names that make sorting slow. */
 static const struct json_token *repeated_large(struct json_parser *p, uint32_t object)
 {
     const struct json_token *tokens = p->doc->tokens;
@@ -399,8 +400,8 @@ static const char *parse_value(struct json_parser *p, const char *at)
     }
 }
 
-/* From the end of what parse_value() read to where the next value has to be, with the closing
- * brackets, the comma and the name in between. A container without members yet was just opened. */
+/* From the end of a value to the start of the next: closing brackets, the comma and the name. If
+ * the container has no members yet, it was just opened. */
 static const char *parse_between(struct json_parser *p, const char *at)
 {
     while (at != NULL && p->depth > 0) {
@@ -420,7 +421,7 @@ static const char *parse_between(struct json_parser *p, const char *at)
     return at;
 }
 
-/* A step ends between two values, once it has come to `stop`. */
+/* A step ends between two values, at or after `stop`. */
 static enum json_step parse_step(struct json_parser *p, const char *stop)
 {
     const char *at = p->at;
@@ -439,7 +440,7 @@ static enum json_step parse_step(struct json_parser *p, const char *stop)
     return at == p->end ? JSON_READ : JSON_REFUSED;
 }
 
-/* A thread that once met a huge document does not keep its memory for ever. */
+/* Gives memory back after a huge document, so that the thread does not keep it for ever. */
 static void give_back(struct json_parser *p, size_t len)
 {
     struct json_doc *doc = p->doc;

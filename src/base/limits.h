@@ -16,6 +16,7 @@
 #define DEDUP_KEY_MAX     256
 #define REASON_MAX        1024
 #define ACTOR_MAX         128
+#define PLACE_MAP_MAX     61440 /* bytes of the map in a queue's place */
 
 /* Schedules. */
 #define SCHEDULES_MAX              1000 /* of a queue */
@@ -51,6 +52,8 @@
 #define WEIGHT_UNIT         0.001
 #define WEIGHT_MAX          1000000.0
 #define WEBHOOK_MAX         511 /* bytes of a URL */
+#define FORWARD_URL_MAX     255 /* bytes of the URL of a server that a queue moves to */
+#define FORWARD_TOKEN_MAX   255 /* and of the token for it */
 
 /* HTTP. */
 #define HTTP_HEAD_MAX        (16 * 1024)

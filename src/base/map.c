@@ -64,7 +64,7 @@ void map_put(struct map *m, const char *key, size_t len, void *value)
     assert(len <= UINT32_MAX);
     if ((m->count + 1) * 4 > m->cap * 3)
         resize(m, m->cap ? m->cap * 2 : 16);
-    assert(m->count < m->cap); /* or a search for what is not there has no end */
+    assert(m->count < m->cap); /* with no free place a search would not end */
     uint32_t hash = hash_of(key, len);
     struct map_entry *e = probe(m, key, len, hash);
     assert(!e->value);
@@ -80,7 +80,7 @@ void *map_remove(struct map *m, const char *key, size_t len)
     void *value = e->value;
     if (!value)
         return NULL;
-    /* Closes the gap: an entry further on moves back when its own place is at or before the gap. */
+    /* Closes the gap: a later entry moves back if its own place is at or before the gap. */
     size_t gap = (size_t)(e - m->entries), mask = m->cap - 1;
     for (size_t i = (gap + 1) & mask; m->entries[i].value; i = (i + 1) & mask) {
         size_t home = m->entries[i].hash & mask;
@@ -102,7 +102,7 @@ void map_check(const struct map *m)
         struct map_entry *e = &m->entries[i];
         if (!e->value)
             continue;
-        assert(e->hash == hash_of(e->key, e->key_len)); /* the borrowed key is what it was */
+        assert(e->hash == hash_of(e->key, e->key_len)); /* the borrowed key has not changed */
         assert(probe(m, e->key, e->key_len, e->hash) == e);
         seen++;
     }

@@ -55,7 +55,7 @@ static void link_after(struct order_node *prev, struct order_node *node, uint32_
     next->links[level].prev = node;
 }
 
-/* Of two neighbours that share key and tie, nobody could say which is first. */
+/* No two nodes may share key and tie: their order would not be defined. */
 static void assert_in_place(const struct order *o, const struct order_node *node)
 {
     const struct order_node *s = o->sentinel;
@@ -66,7 +66,7 @@ static void assert_in_place(const struct order *o, const struct order_node *node
 
 #define NEAR_STEPS 16
 
-/* The node that the new one follows, when that is one of the last; else NULL. */
+/* The node before the new one, if that is one of the last; else NULL. */
 static struct order_node *near_end(const struct order *o, const struct order_node *node)
 {
     struct order_node *at = o->sentinel->links[0].prev;
@@ -90,7 +90,7 @@ void order_insert(struct order *o, struct order_node *node)
             link_after(s->links[i].prev, node, i);
         return;
     }
-    /* Of what arrives at the same time most belongs near the end; three in four have one link. */
+    /* Most messages that arrive belong near the end. Three nodes in four have one link. */
     struct order_node *at = node->height == 1 ? near_end(o, node) : NULL;
     if (at) {
         link_after(at, node, 0);

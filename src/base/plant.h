@@ -42,6 +42,9 @@ enum plant {
     PLANT_LIMIT_BLOCKS,  /* postgres: a second level with max_in_flight holds up those behind it */
     PLANT_OVERDUE_ONE,   /* postgres: of what is overdue a claim takes one first */
     PLANT_AGELESS_START, /* postgres: the first claim on a queue knows no ages */
+    PLANT_HEAD_BELIEVED, /* cells: what was seen of a cell is believed for ten seconds */
+    PLANT_EPOCH_SKIPPED, /* cells: a cell takes what was sent by an old placement */
+    PLANT_GROUP_TWICE,   /* cells: what one cell did not answer is sent to another */
 };
 
 #define PLANTED(bug) (PLANT == PLANT_##bug)

@@ -34,6 +34,6 @@ void random_bytes(void *out, size_t len)
     }
     uint8_t *from = pool + sizeof(pool) - left;
     memcpy(out, from, len);
-    memset(from, 0, len); /* what was handed out is not found in memory later */
+    memset(from, 0, len); /* so that a receipt is not found in memory later */
     left -= len;
 }

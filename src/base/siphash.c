@@ -3,7 +3,7 @@
 #include <endian.h>
 #include <string.h>
 
-/* A frame of the log and a name are each a few words: calls would cost more than they do. */
+/* Inlined: frames of the log and names are so short that a call would cost more than the work. */
 #define INLINE static inline __attribute__((always_inline))
 
 struct state {
@@ -38,7 +38,7 @@ INLINE uint64_t word(const uint8_t *at)
     return le64toh(value);
 }
 
-/* Fewer than eight. */
+/* The last bytes, fewer than eight. */
 INLINE uint64_t rest(const uint8_t *at, size_t len)
 {
     uint64_t value = 0;

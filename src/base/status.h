@@ -18,6 +18,7 @@
     X(CROSS_SITE, "cross-site", 403, "A web page must not do this")                                \
     X(QUEUE_NOT_FOUND, "queue-not-found", 404, "There is no such queue")                           \
     X(MESSAGE_NOT_FOUND, "message-not-found", 404, "There is no such message")                     \
+    X(CELL_NOT_FOUND, "cell-not-found", 404, "There is no such cell")                              \
     X(SCHEDULE_NOT_FOUND, "schedule-not-found", 404, "There is no such schedule")                  \
     X(ROUTE_NOT_FOUND, "route-not-found", 404, "There is nothing at this path")                    \
     X(METHOD_NOT_ALLOWED, "method-not-allowed", 405, "This path does not take this method")        \
@@ -27,6 +28,9 @@
     X(QUEUE_NOT_EMPTY, "queue-not-empty", 409, "The queue still holds messages")                   \
     X(LEVEL_IN_USE, "level-in-use", 409, "A level that would vanish is still in use")              \
     X(LEVELS_DROPPED, "levels-dropped", 409, "Levels would be dropped that nobody named")          \
+    X(PLACEMENT_REFUSED, "placement-refused", 409, "The placement cannot be changed so")           \
+    X(QUEUE_MOVED, "queue-moved", 409, "The queue moves to another server")                        \
+    X(MOVE_REFUSED, "move-refused", 409, "The queue cannot be moved there")                        \
     X(BACKUP_UNAVAILABLE, "backup-unavailable", 409, "No backup can be made")                      \
     X(BACKUP_RUNNING, "backup-running", 409, "A backup is under way")                              \
     X(PAYLOAD_TOO_LARGE, "payload-too-large", 413, "The body or payload is too large")             \
@@ -41,7 +45,9 @@
     X(QUOTA_EXCEEDED, "quota-exceeded", 429, "The quota is used up")                               \
     X(HEADERS_TOO_LARGE, "headers-too-large", 431, "The request head is too large")                \
     X(ENGINE_UNAVAILABLE, "engine-unavailable", 503, "The store does not answer")                  \
+    X(TARGET_UNAVAILABLE, "target-unavailable", 503, "The server it moves to does not answer")     \
     X(OVERLOADED, "overloaded", 503, "The server has more work than it takes")                     \
+    X(MOVED, "moved", 503, "The partition has moved")                                              \
     X(DRAINING, "draining", 503, "The server is shutting down")                                    \
     X(STORAGE_FULL, "storage-full", 507, "The disk is full")
 

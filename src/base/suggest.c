@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define NAME_MAX_LEN 32 /* of a name that is worth comparing; all of ours are shorter */
+#define NAME_MAX_LEN 32 /* longer names are not compared; all of ours are shorter */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -40,7 +40,7 @@ void suggest_begin(struct suggestion *s, const char *asked, size_t len)
     *s = (struct suggestion){.asked = asked, .asked_len = len, .distance = 2 + len / 5};
 }
 
-/* The start of a name is near, however much is missing. */
+/* A name that begins with the text is near, however much is missing. */
 void suggest_offer(struct suggestion *s, const char *name)
 {
     size_t len = strlen(name);

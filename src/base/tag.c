@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What was overwritten has other bytes than letters. */
+/* The letters of a tag. Memory that was overwritten has other bytes than letters. */
 static void letters(uint32_t tag, char out[5])
 {
     for (int i = 0; i < 4; i++) {

@@ -12,7 +12,7 @@ static uint64_t cpu_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* How often the thread gave the processor away; once a turn in the poll. */
+/* How often the thread gave up the processor. It does so once a turn, when it waits for events. */
 static uint64_t waits(void)
 {
     struct rusage u;
@@ -31,7 +31,8 @@ static void add_one(atomic_ullong *to)
                           memory_order_relaxed);
 }
 
-/* After a minute the longest becomes that of the minute before; after two, nobody knows it. */
+/* After a minute the longest turn becomes that of the minute before. After two minutes it is
+ * dropped. */
 static void turn_window(struct turn_watch *w, uint64_t now_ms)
 {
     uint64_t passed_ms = now_ms - w->window_ms;

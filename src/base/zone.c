@@ -16,7 +16,7 @@ static int64_t get(struct zone_reader *r, size_t width)
     return (int64_t)value;
 }
 
-/* What a head says of the block behind it. */
+/* The counts at the head of a block. */
 struct zone_head {
     uint8_t version;
     uint32_t ut_count, std_count, leap_count, change_count, type_count, name_bytes;
@@ -37,7 +37,7 @@ static bool head_read(struct zone_reader *r, struct zone_head *h)
     return true;
 }
 
-/* Each count is compared before any is multiplied. */
+/* Whether the block fits the file. Each count is checked before it is multiplied. */
 static bool head_fits(const struct zone_head *h, size_t width, const struct zone_reader *r)
 {
     if (h->change_count > ZONE_CHANGES_MAX || h->type_count == 0 || h->type_count > 256 ||
@@ -54,7 +54,7 @@ static bool offset_fits(int64_t offset)
     return offset >= -ZONE_OFFSET_MAX && offset <= ZONE_OFFSET_MAX;
 }
 
-/* The block of `width` byte times. What follows the types is passed over. */
+/* Reads a block whose times have `width` bytes. What comes after the types is skipped. */
 static struct zone *block_read(struct zone_reader *r, const struct zone_head *h, size_t width)
 {
     const uint8_t *times = r->at, *types = times + h->change_count * width;
@@ -80,7 +80,7 @@ static struct zone *block_read(struct zone_reader *r, const struct zone_head *h,
             return NULL;
         }
         int32_t before = z->count > 0 ? z->changes[z->count - 1].offset : z->first;
-        if (offsets[types[i]] != before) /* what changes the name alone is no change */
+        if (offsets[types[i]] != before) /* a change of the name alone is no change */
             z->changes[z->count++] = (struct zone_change){at_s, offsets[types[i]]};
     }
     return z;
@@ -94,7 +94,7 @@ static bool footer_read(struct zone_reader *r, struct zone *z)
     const char *stop = memchr(text, '\n', (size_t)((const char *)r->end - text));
     if (!stop)
         return false;
-    if (stop == text) /* nothing is known of the time behind the last change */
+    if (stop == text) /* no rule: the time after the last change is not known */
         return true;
     z->has_rule = zone_rule_parse(text, (size_t)(stop - text), &z->rule);
     return z->has_rule;
@@ -119,7 +119,7 @@ struct zone *zone_parse(const void *data, size_t len)
     return NULL;
 }
 
-/* The span as the rule has it: behind the last change of the list, which is what `s` has. */
+/* Finds the span by the rule, for a time after the last change of the list, which `s` has. */
 static void rule_apply(const struct zone_rule *rule, int64_t at_s, struct zone_span *s)
 {
     int64_t year;
@@ -127,8 +127,8 @@ static void rule_apply(const struct zone_rule *rule, int64_t at_s, struct zone_s
     if (!rule->has_summer)
         return;
     calendar_date(floor_div(at_s, 86400), &year, &month, &day);
-    /* Two changes before the moment and one after are near: local years begin a day earlier or
-     * later than those of UTC. */
+    /* Looks at the year before and after, too: local years begin up to a day earlier or later than
+     * those of UTC. */
     for (int i = 0; i < 6; i++) {
         int32_t offset;
         int64_t change = zone_rule_change(rule, year - 1 + i / 2, i % 2, &offset);
@@ -136,7 +136,7 @@ static void rule_apply(const struct zone_rule *rule, int64_t at_s, struct zone_s
             if (change < s->until_s)
                 s->until_s = change;
         } else if (change >= s->from_s) {
-            if (change > s->from_s) /* else the list has it too */
+            if (change > s->from_s) /* otherwise the list has it, too */
                 s->before = s->offset;
             s->offset = offset;
             s->from_s = change;

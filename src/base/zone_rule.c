@@ -33,7 +33,7 @@ static bool number(struct rule_text *t, int min, int max, int *out)
     return value >= min;
 }
 
-/* Three letters or more, or anything in angle brackets. Nobody needs it. */
+/* Three letters or more, or anything in angle brackets. The name is not used. */
 static bool name(struct rule_text *t)
 {
     const char *from = t->at;
@@ -89,7 +89,7 @@ bool zone_rule_parse(const char *text, size_t len, struct zone_rule *rule)
     *rule = (struct zone_rule){0};
     if (!name(&t) || !clock_time(&t, 24, &rule->standard))
         return false;
-    rule->standard = -rule->standard; /* POSIX counts to the west */
+    rule->standard = -rule->standard; /* POSIX counts westwards */
     if (t.at == t.end)
         return true;
     rule->has_summer = true;

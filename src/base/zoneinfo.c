@@ -49,8 +49,8 @@ static struct zone *file_read(int fd, off_t size)
     return z;
 }
 
-/* Reads the file of a zone unless it is the one that is known. One that was read before stays in
- * memory for good: others may be reckoning with it, and it hardly ever happens. */
+/* Reads the file of a zone, unless it is unchanged. The zone that was read before is never freed:
+ * another thread may be using it, and such changes are rare. */
 static bool look(struct known_zone *k)
 {
     char path[sizeof(FOLDER) + ZONE_NAME_MAX + 1];

@@ -13,7 +13,7 @@
 
 #define LOOK_MS 250
 
-/* The claims that wait for one name. In shard->absent from the first of them to the last. */
+/* The claims that wait for one name. The line is in shard->absent while it has any. */
 struct absent {
     char name[QUEUE_NAME_MAX + 1];
     struct request_list line;
@@ -30,8 +30,8 @@ static struct absent *absent_get(struct shard *s, const char *name)
     return a;
 }
 
-/* Out of the line; the line goes with its last. The timer too: its time may be over before the
- * answer is given, and whoever left must not leave again. */
+/* Takes the claim out of its line, and removes the line after the last one. The timer is stopped,
+ * too: it could go off before the claim is answered, and the claim would leave a second time. */
 static void leave(struct request *r)
 {
     struct shard *s = r->shard;
@@ -42,7 +42,7 @@ static void leave(struct request *r)
     assert(s->counters.waiting > 0);
     list_remove(&a->line, r);
     w->parked = false;
-    shard_set_timer(s, w, INT64_MAX);
+    work_set_timer(s, w, INT64_MAX);
     s->counters.waiting--;
     if (a->line.first)
         return;
@@ -54,7 +54,7 @@ static void give_up(struct request *r, enum status status)
 {
     leave(r);
     r->op.claim.found = 0;
-    shard_finish(r->shard, r, status);
+    request_finish(r->shard, r, status);
 }
 
 static int64_t next_look_ms(const struct shard *s, const struct work *w)
@@ -71,7 +71,7 @@ void absent_claim(struct shard *s, struct request *r)
     assert(!r->dispatcher);
     if (r->claim.wait_ms <= 0 || request_hung_up(r)) {
         r->op.claim.found = 0;
-        shard_finish(s, r, STATUS_OK);
+        request_finish(s, r, STATUS_OK);
         return;
     }
     struct work *w = work_new(s, r, WORK_ABSENT);
@@ -79,10 +79,11 @@ void absent_claim(struct shard *s, struct request *r)
     w->parked = true;
     list_append(&absent_get(s, r->queue)->line, r);
     s->counters.waiting++;
-    shard_set_timer(s, w, next_look_ms(s, w));
+    work_set_timer(s, w, next_look_ms(s, w));
 }
 
-/* Out of the line, and as it came, but for the time that it has waited. */
+/* Takes the claim out of its line. It is then as it was when it came, with less time left to
+ * wait. */
 static void stand_up(struct request *r)
 {
     struct shard *s = r->shard;
@@ -114,7 +115,7 @@ void absent_timeout(struct request *r)
         give_up(r, STATUS_OK);
         return;
     }
-    creation_look_up(s, r->queue, NULL); /* all of the line go along */
+    creation_look_up(s, r->queue, NULL); /* the others of the line go along with it */
 }
 
 void absent_hangup(struct request *r)

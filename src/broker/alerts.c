@@ -44,7 +44,8 @@ static void set(struct dispatcher *d, enum alert_kind kind, bool raised, uint64_
         post(d, kind);
 }
 
-/* What the one who spoke before may have told, or not. */
+/* Posts alerts again that the speaker before this one may not have posted: those that are raised,
+ * and those that changed a short time ago. */
 static void post_again(const struct dispatcher *d)
 {
     const struct alert_watch *w = &d->alerts;
@@ -56,8 +57,8 @@ static void post_again(const struct dispatcher *d)
     }
 }
 
-/* A threshold of 0 is none: nothing reaches it, and what was raised by an earlier one is cleared.
- */
+/* A threshold of 0 means no threshold: no value reaches it, and an alert that was raised before is
+ * cleared. */
 static void compare(struct dispatcher *d, enum alert_kind kind, uint64_t threshold, uint64_t value)
 {
     if (threshold > 0)
@@ -90,7 +91,7 @@ static void look(struct dispatcher *d)
     const struct queue_view *view = engine_queue_moment(d->queue);
     int64_t age_ms = shard_oldest_ready_ms(d);
     compare(d, ALERT_DEAD_LETTERS, c->alert_dead_letters, view->dead);
-    /* Something is ready but its age is not known: that is no reason for any change. */
+    /* While messages are ready but their age is not known, the alert stays as it is. */
     if (age_ms >= 0 || view->ready == 0)
         compare(d, ALERT_OLDEST_READY, (uint64_t)c->alert_oldest_ready_seconds,
                 age_ms > 0 ? (uint64_t)age_ms / 1000 : 0);
@@ -129,7 +130,7 @@ void alerts_check(struct shard *s)
     if (!list->first || s->now.mono_ms < list->due_ms)
         return;
     bool speaks = engine_speaks(s->engine, s->now), begins = speaks && !list->speaks;
-    list->speaks = speaks && !begins; /* what changes now is posted with the rest */
+    list->speaks = speaks && !begins; /* a change found now is posted once, by post_again() */
     for (struct dispatcher *d = list->first, *next; d; d = next) {
         next = d->alerts.next;
         look(d);

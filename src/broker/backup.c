@@ -1,4 +1,5 @@
-/* Backups: the engine takes its time, so it is asked on a thread that nobody waits for. */
+/* Backups. The engine takes long to make one, so it is asked on a thread of its own, for which no
+ * loop waits. */
 #include "broker/shard.h"
 
 static void work(uv_work_t *work)
@@ -14,7 +15,7 @@ static void after(uv_work_t *work, int cancelled)
     uv_mutex_lock(&b->broker->backups_mutex);
     struct broker_backup **at = &b->broker->backups;
     while (*at != b) {
-        assert(*at); /* each is in the list from its start to here */
+        assert(*at); /* a backup is in the list until it ends here */
         at = &(*at)->next;
     }
     *at = b->next;

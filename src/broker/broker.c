@@ -38,6 +38,7 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
         return status;
     }
     b->webhooks = webhooks_new(&options->webhook);
+    b->forwards = forwards_new(&options->webhook);
     uv_mutex_init(&b->backups_mutex);
     for (uint32_t i = 0; i < shard_count; i++) {
         shard_open(&b->shards[i], b, i, loops[i], b->engines[i]);
@@ -47,7 +48,8 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
     return STATUS_OK;
 }
 
-/* Large answers are copied here. So those that a turn has no time for are given in the next. */
+/* Gives answers to their requests. An answer may be large, and it is copied here. So when the turn
+ * has no time left, the rest are given in the next turn. */
 static void on_answers(uv_async_t *async)
 {
     struct broker_port *port = async->data;
@@ -109,10 +111,22 @@ void broker_submit(struct broker_port *port, struct request *r)
 
 void broker_later(struct broker_port *port, struct request *r)
 {
-    assert(r->tag != REQUEST_TAG); /* the mail has one place for it */
+    assert(r->tag != REQUEST_TAG); /* the mail has one place for each request */
     assert(r->done);
-    r->answer_len = SHARE_FREE; /* it is no small thing */
+    r->answer_len = SHARE_FREE; /* counts as a large answer, so that others get their turn */
     inbox_put(&port->inbox, &r->mail);
+}
+
+void broker_forward(struct broker_port *port, struct forward *f)
+{
+    assert(f->request->tag != REQUEST_TAG);
+    assert(f->request->done);
+    forwards_put(port->broker->forwards, port, f);
+}
+
+void broker_forward_cancel(struct broker_port *port, struct forward *f)
+{
+    forwards_cancel(port->broker->forwards, f);
 }
 
 bool broker_is_late(const struct broker_port *port)
@@ -120,9 +134,9 @@ bool broker_is_late(const struct broker_port *port)
     return turn_us(port->loop) >= TURN_SHARE_US;
 }
 
-/* The shard of another loop is told by mail. The request may be answered at the same time, and the
- * answer may end it. So whoever sets its flag first rules: after ANSWERED no mail is sent, and
- * after HUNG_UP the answer stays with the shard until the mail is there. */
+/* A shard on another loop is told by mail that the client hung up. At the same time the shard may
+ * answer the request, and the answer may free it. Whichever flag is set first decides: after
+ * ANSWERED no mail is sent, and after HUNG_UP the shard keeps the answer until it has the mail. */
 void broker_hangup(struct request *r)
 {
     uint8_t before = atomic_fetch_or(&r->flags, REQUEST_HUNG_UP);
@@ -135,6 +149,7 @@ void broker_hangup(struct request *r)
 void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), void *ctx)
 {
     broker_backups_end(b);
+    forwards_end(b->forwards);
     shard_drain(&b->shards[shard], drained, ctx);
 }
 
@@ -164,6 +179,7 @@ void broker_close_handles(struct broker *b, uv_loop_t *loop)
 void broker_close(struct broker *b)
 {
     webhooks_free(b->webhooks);
+    forwards_free(b->forwards);
     uv_mutex_destroy(&b->backups_mutex);
     engine_close(b->engines, b->shard_count);
     for (uint32_t i = 0; i < b->shard_count; i++)
@@ -182,6 +198,27 @@ void broker_close(struct broker *b)
 enum status broker_health(struct broker *b, struct buf *detail)
 {
     return engine_health(b->engines[0], detail);
+}
+
+const struct engine_kind *broker_engine_kind(const struct broker *b)
+{
+    return b->engines[0]->kind;
+}
+
+void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx)
+{
+    engine_cell_each(b->engines[0], visit, ctx);
+}
+
+void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,
+                           void *ctx)
+{
+    engine_partition_each(facts->dispatcher->shard->engine, facts->dispatcher->queue, visit, ctx);
+}
+
+bool broker_moves(const struct broker *b)
+{
+    return engine_has(b->engines[0], ENGINE_MOVES);
 }
 
 bool broker_speaks(struct broker *b)

@@ -9,12 +9,15 @@
 #define TRIAGE_BROKER_BROKER_H
 
 #include "base/inbox.h"
+#include "broker/forward.h"
 #include "broker/webhook.h"
 #include "core/filter.h"
 #include "core/urgency.h"
 #include "engine/engine.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
 #include <uv.h>
 
 struct broker;
@@ -47,6 +50,7 @@ enum request_kind {
     REQUEST_STATS,        /* as QUEUE, with `aged` and `late`, which the engine has to count */
     REQUEST_SCHEDULE_SET, /* op.schedule; the queue is created as by PUT; created */
     REQUEST_SCHEDULE,     /* op.verb SCHEDULE_LIST or SCHEDULE_DELETE */
+    REQUEST_PLACEMENT,    /* op.placement: which cells have the queue */
     REQUEST_QUEUES,       /* show.each is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };
@@ -71,6 +75,7 @@ enum alert_kind {
 
 /* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
 struct queue_facts {
+    struct dispatcher *dispatcher; /* private */
     const struct engine_queue *queue;
     const struct queue_view *view; /* of one moment: its numbers add up */
     uint32_t waiting_consumers;
@@ -83,6 +88,11 @@ struct queue_facts {
     uint64_t late;
     bool exact; /* `aged` and `late` are no estimates */
 };
+
+/* Shows the partitions of the queue, while it is shown. Afterwards facts->view is what they are
+ * together. */
+void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,
+                           void *ctx);
 
 /* What a message waits for; bits. */
 enum wait_for {
@@ -128,22 +138,43 @@ struct race {
 /* A request is zero but for what its kind asks for. What only some kinds have is in the union, in a
  * struct that is named after them; nobody looks at that of another kind. */
 struct request {
-    /* Set by the caller. */
-    enum request_kind kind;
-    char queue[QUEUE_NAME_MAX + 1]; /* CLAIM_MANY: the first of them */
-    struct engine_op op;
-    struct priority_ref priority; /* the level that it names */
-    request_done *done;
-    bool inner; /* it belongs to a request that was let in: a part of a CLAIM_MANY */
+    /* Private. It stands first, with what every request needs: on its way through the shard and
+     * back a request is touched here, and in few cache lines. */
+    uint32_t tag; /* REQUEST_TAG while it is under way */
+    struct broker_port *port;
+    struct shard *shard;
+    struct dispatcher *dispatcher;
+    struct inbox_node mail;
+    struct request *next, *prev;
+    struct work *work;
+    bool looked_up;   /* no other process has made its queue */
+    uint8_t restarts; /* its queue was another one than we thought */
+    bool local;       /* the shard runs on the port's own loop */
+    /* A hang-up that comes from another loop. It travels on its own, so the request stays where it
+     * is until the shard has it in hand: see broker_hangup(). */
+    struct inbox_node hangup_mail;
+    bool hangup_taken;
+    bool answer_waits;     /* for hangup_mail */
+    _Atomic uint8_t flags; /* enum request_flag */
 
     /* Set by the broker. */
     enum status status;
-    char field[64];    /* JSON pointer, or empty */
-    char detail[320];  /* one sentence, or empty */
     bool created;      /* its queue was */
     size_t answer_len; /* set by visit: the bytes that the answer has now. A CLAIM gets no further
                           message once they are ANSWER_FULL */
     uint64_t count;    /* messages that it changed; PUT, IMPORT: portions that were stored */
+    /* PUT, SETTLE, CLAIM of a queue that moves: the server that it moves to; the caller's to free.
+     * Items that are to be asked for there have the status QUEUE_MOVED, and so has a claim. */
+    struct target *target;
+
+    /* Set by the caller. */
+    enum request_kind kind;
+    bool inner; /* it belongs to a request that was let in: a part of a CLAIM_MANY */
+    bool moves; /* it is about the move of its queue: let in though the queue moves */
+    request_done *done;
+    struct engine_op op;
+    char queue[QUEUE_NAME_MAX + 1]; /* CLAIM_MANY: the first of them */
+    struct priority_ref priority;   /* the level that it names */
 
     union {
         struct { /* CLAIM, CLAIM_MANY */
@@ -204,24 +235,18 @@ struct request {
         } show;
     };
 
-    /* Private. */
-    uint32_t tag; /* REQUEST_TAG while it is under way */
-    struct broker_port *port;
-    struct shard *shard;
-    struct dispatcher *dispatcher;
-    struct inbox_node mail;
-    struct request *next, *prev;
-    struct work *work;
-    bool looked_up;   /* no other process has made its queue */
-    uint8_t restarts; /* its queue was another one than we thought */
-    bool local;       /* the shard runs on the port's own loop */
-    /* A hang-up that comes from another loop. It travels on its own, so the request stays where it
-     * is until the shard has it in hand: see broker_hangup(). */
-    struct inbox_node hangup_mail;
-    bool hangup_taken;
-    bool answer_waits;     /* for hangup_mail */
-    _Atomic uint8_t flags; /* enum request_flag */
+    /* Why it was refused. Set by the broker; last, so that request_init() need not clear them. */
+    char field[64];   /* JSON pointer, or empty */
+    char detail[320]; /* one sentence, or empty */
 };
+
+/* Makes it zero, and its texts empty. */
+static inline void request_init(struct request *r)
+{
+    memset(r, 0, offsetof(struct request, field));
+    r->field[0] = '\0';
+    r->detail[0] = '\0';
+}
 
 enum request_flag {
     REQUEST_HUNG_UP = 1 << 0,
@@ -238,7 +263,7 @@ struct broker_options {
     bool auto_create;
     char default_profile[16];
     uint32_t max_queues;
-    struct webhook_options webhook;
+    struct webhook_options webhook; /* also where queues may move to, and who signs there */
     uint32_t inbox_max; /* requests under way in one shard before 503 overloaded; 0: the default */
 };
 
@@ -284,6 +309,11 @@ void broker_drain(struct broker *b, uint32_t shard, void (*drained)(void *ctx), 
 void broker_close_handles(struct broker *b, uv_loop_t *loop);
 void broker_close(struct broker *b); /* all shards drained and their loops ended */
 
+/* Sends a request to another server: forward.h. Its answer comes on the port's loop. */
+void broker_forward(struct broker_port *port, struct forward *f);
+void broker_forward_cancel(struct broker_port *port, struct forward *f); /* done is still called */
+bool broker_moves(const struct broker *b); /* its queues can move to another server */
+
 /* Makes a backup of the engine's store on a thread of its own, so that no queue waits for it;
  * `done` is called on the port's loop. It is ended when the broker drains. */
 struct broker_backup {
@@ -301,6 +331,8 @@ void broker_backup_cancel(struct broker_backup *b); /* any thread; done is still
 /* Any thread. */
 void broker_backup_progress(struct broker *b, struct engine_backup_progress *p);
 enum status broker_health(struct broker *b, struct buf *detail);
+const struct engine_kind *broker_engine_kind(const struct broker *b);
+void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx);
 bool broker_speaks(struct broker *b); /* it sends the alerts for all servers on the store */
 bool broker_failed(struct broker *b); /* the engine has failed: the process has to end */
 void broker_counters(struct broker *b, struct broker_counters *counters,

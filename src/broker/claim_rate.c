@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Seconds that have passed since are empty. */
+/* Clears the counts of the seconds in which nothing was claimed. */
 static void move_on(struct claim_rate *rate, int64_t second)
 {
     if (second - rate->last_s >= CLAIM_RATE_SECONDS)
@@ -17,7 +17,7 @@ static void move_on(struct claim_rate *rate, int64_t second)
 void claim_rate_add(struct claim_rate *rate, uint32_t claims, int64_t mono_ms)
 {
     int64_t second = mono_ms / 1000;
-    assert(second >= 0); /* it is a place in counts */
+    assert(second >= 0); /* it is an index of counts */
     if (rate->first_s == 0)
         rate->first_s = rate->last_s = second;
     if (second != rate->last_s)

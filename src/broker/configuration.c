@@ -28,7 +28,7 @@ enum status configuration_edit(struct shard *s, struct request *r, struct queue_
     return status;
 }
 
-/* From the configuration that the queue has now. */
+/* Makes the change again, on top of the configuration that the queue has now. */
 static void make_anew(struct request *r, uint32_t stay)
 {
     assert(r->kind == REQUEST_CONFIGURE);
@@ -37,7 +37,7 @@ static void make_anew(struct request *r, uint32_t stay)
     if (r->dispatcher->state == DISPATCHER_OPEN)
         configuration_change(r->dispatcher, r);
     else
-        shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
+        request_conclude(r->shard, r, STATUS_QUEUE_NOT_FOUND);
 }
 
 static void tell_level(struct request *r, const char *level, const char *schedule)
@@ -56,7 +56,8 @@ static void tell_level(struct request *r, const char *level, const char *schedul
                  level);
 }
 
-/* A level that is in use would vanish. Returns true when the change is made anew with it. */
+/* The change would drop a level that is in use. Returns true when the change is made again and
+ * keeps that level. */
 static bool level_stays(struct request *r, const struct engine_op *op)
 {
     const char *name = op->set.level_name;
@@ -84,13 +85,13 @@ static void configure_done(struct engine_op *op)
         return;
     if (!op->status && open)
         configuration_follow(r->dispatcher);
-    shard_end(r->shard, r, op->status);
+    request_conclude(r->shard, r, op->status);
 }
 
 static void configure_surely(struct dispatcher *d, struct request *r);
 
-/* A refusal may be due to a configuration that another process has changed since: it counts when
- * that was looked at. */
+/* A refusal counts only when the configuration is fresh. Another process may have changed it, so
+ * with a shared engine the view is refreshed first, and the change is tried again. */
 static void configure_now(struct dispatcher *d, struct request *r, bool sure)
 {
     struct shard *s = d->shard;
@@ -105,13 +106,15 @@ static void configure_now(struct dispatcher *d, struct request *r, bool sure)
         return;
     }
     if (status) {
-        shard_finish(s, r, status);
+        request_finish(s, r, status);
         return;
     }
     w->own = (struct engine_op){
         .verb = ENGINE_QUEUE_SET, .queue = d->queue, .done = configure_done, .user = r};
     w->own.set.config = &w->configuration.config;
     w->own.set.dry = r->configure.dry_run;
+    w->configuration.schedule_name[0] = '\0';
+    w->own.set.schedule_name = w->configuration.schedule_name;
     shard_submit(s, &w->own);
     configuration_follow(d); /* an engine with a live view has it by now */
 }

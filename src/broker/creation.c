@@ -1,5 +1,5 @@
-/* Queues that this shard does not know: a request brings the queue, or looks whether another
- * process has made it, or is told that there is none. */
+/* Requests for queues that this shard does not know. A request may create the queue; or the shard
+ * looks whether another process has made it; or the request is told that there is no such queue. */
 #include "broker/shard.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@ static void not_found(struct shard *s, struct request *r)
     snprintf(r->detail, sizeof(r->detail),
              "There is no queue \"%s\"; create it with PUT /v1/queues/%s%s", r->queue, r->queue,
              s->broker->options.auto_create ? ", or enqueue to it." : ".");
-    shard_finish(s, r, STATUS_QUEUE_NOT_FOUND);
+    request_finish(s, r, STATUS_QUEUE_NOT_FOUND);
 }
 
 static void create_done(struct engine_op *op)
@@ -22,7 +22,7 @@ static void create_done(struct engine_op *op)
     assert(op == &work_of(r, WORK_CREATION)->own);
     assert(d->state == DISPATCHER_OPENING);
     assert(status || op->queue);
-    dispatcher_ref(d); /* of which the request may have the last one */
+    dispatcher_ref(d); /* the request may hold the last reference */
     bool existed = !status && engine_has(s->engine, ENGINE_SHARED) && op->set.existed;
     if (status) {
         dispatcher_unlist(d);
@@ -31,16 +31,16 @@ static void create_done(struct engine_op *op)
         r->created = !existed;
     }
     if ((r->kind != REQUEST_CONFIGURE && !status) || existed) {
-        work_free(s, r); /* it was for the creation; what was asked for is still to be done */
-        list_insert(&d->parked, r, d->parked.first); /* it came first */
+        work_free(s, r); /* the creation is over; the request itself is still to be done */
+        list_insert(&d->parked, r, d->parked.first); /* before the others: it came first */
     } else {
-        shard_end(s, r, status);
+        request_conclude(s, r, status);
     }
     dispatcher_unpark(d, status == STATUS_QUEUE_NOT_FOUND ? STATUS_OK : status);
     dispatcher_unref(d);
 }
 
-/* Whether it makes the queue that it is for when there is none. */
+/* Whether the request creates its queue when there is none. */
 static bool brings_queue(const struct request *r)
 {
     return r->kind == REQUEST_PUT || r->kind == REQUEST_SCHEDULE_SET;
@@ -55,7 +55,7 @@ static bool may_create(struct shard *s, struct request *r)
         return false;
     }
     if (o->max_queues && atomic_load(&s->broker->queue_count) >= o->max_queues) {
-        shard_refuse(
+        request_refuse(
             s, r, STATUS_QUOTA_EXCEEDED, "",
             "The server has as many queues as max_queues allows: delete one, or raise it.");
         return false;
@@ -76,7 +76,8 @@ static bool any_fits(const struct queue_config *config, struct request *r)
     return any;
 }
 
-/* What the queue is to be. False: the request is answered, and no queue is made. */
+/* Chooses the configuration of the new queue. False: the request is answered, and no queue is
+ * made. */
 static bool choose_config(struct shard *s, struct request *r, struct queue_config *config)
 {
     bool known = config_profile(s->broker->options.default_profile, config);
@@ -94,7 +95,7 @@ static bool choose_config(struct shard *s, struct request *r, struct queue_confi
         makes = !status && !r->configure.dry_run;
     }
     if (!makes)
-        shard_finish(s, r, status);
+        request_finish(s, r, status);
     return makes;
 }
 
@@ -143,12 +144,12 @@ static void look_up_done(struct engine_op *op)
 void creation_look_up(struct shard *s, const char *name, struct request *r)
 {
     struct dispatcher *d = dispatcher_new(s, name);
-    if (r) { /* behind those who already waited for this name */
+    if (r) { /* after those that already wait for this name */
         r->dispatcher = d;
         dispatcher_ref(d);
         list_append(&d->parked, r);
     }
-    assert(d->parked.first); /* somebody asks */
+    assert(d->parked.first); /* some request asks for the queue */
     struct work *w = work_new(s, d->parked.first, WORK_LOOK_UP);
     w->own =
         (struct engine_op){.verb = ENGINE_QUEUE_OPEN, .done = look_up_done, .user = w->request};
@@ -166,7 +167,7 @@ void creation_begin(struct shard *s, struct request *r)
     else if (r->kind == REQUEST_CLAIM && auto_create)
         absent_claim(s, r);
     else if (r->kind == REQUEST_LOOK && auto_create)
-        shard_finish(s, r, STATUS_OK); /* there is nothing in it */
+        request_finish(s, r, STATUS_OK); /* a queue that does not exist holds nothing */
     else
         create(s, r);
 }

@@ -1,4 +1,4 @@
-/* A queue is deleted, with all it holds or only when it is empty. */
+/* Deletion of a queue: with all its messages, or only if it is empty. */
 #include "broker/shard.h"
 
 #include <stdio.h>
@@ -24,10 +24,10 @@ static void delete_done(struct engine_op *op)
     bool kept = op->status && op->status != STATUS_QUEUE_NOT_FOUND && !s->engine->failed;
     if (kept && !dispatcher_find(s, r->queue))
         dispatcher_adopt(s, op->queue);
-    if (op->status == STATUS_QUEUE_NOT_EMPTY) /* others have filled it */
+    if (op->status == STATUS_QUEUE_NOT_EMPTY) /* other processes have filled it */
         snprintf(r->detail, sizeof(r->detail), "%s",
                  holds_messages(op->queue) ? has_messages : has_schedules);
-    shard_end(s, r, op->status);
+    request_conclude(s, r, op->status);
 }
 
 static void delete_now(struct dispatcher *d, struct request *r)
@@ -37,8 +37,8 @@ static void delete_now(struct dispatcher *d, struct request *r)
     assert(d->queue->user == d);
     bool messages = holds_messages(d->queue);
     if (!r->deletion.force && (messages || d->queue->schedules > 0)) {
-        shard_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
-                     messages ? has_messages : has_schedules);
+        request_refuse(d->shard, r, STATUS_QUEUE_NOT_EMPTY, "",
+                       messages ? has_messages : has_schedules);
         return;
     }
     dispatch_end_all(d, STATUS_QUEUE_NOT_FOUND);
@@ -48,7 +48,7 @@ static void delete_now(struct dispatcher *d, struct request *r)
     r->op.queue = d->queue;
     r->op.done = delete_done;
     r->op.user = r;
-    assert(d->references > 1); /* the request has one besides the map's */
+    assert(d->references > 1); /* the request holds one besides the map's */
     dispatcher_unlist(d);
     shard_submit(d->shard, &r->op);
 }

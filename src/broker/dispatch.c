@@ -1,7 +1,8 @@
-/* Waiting consumers stand in one line per least urgent rank they take, each with a
- * ticket. Whenever something may be ready, the smallest ticket among the lines that
- * may take the most urgent level that has something is served: first come, first served, one
- * message wakes one consumer, and nobody else is looked at. */
+/* Which waiting consumer gets which message. For each rank there is a line of the consumers that
+ * take messages down to this rank. Each consumer has a ticket. When a message may be ready, look at
+ * the lines whose consumers may take the most urgent level that has one. Of these lines the
+ * smallest ticket is served. So consumers are served in the order in which they came, one message
+ * wakes one consumer, and no other consumer is looked at. */
 #include "base/mem.h"
 #include "base/plant.h"
 #include "broker/shard.h"
@@ -19,7 +20,8 @@ void dispatch_mark(struct dispatcher *d)
     d->shard->dirty = d;
 }
 
-/* Whoever sees the effect of an op at once has marked it when it was submitted. */
+/* With a live view the queue was marked when the op was submitted, because its effect showed at
+ * once. */
 void dispatch_mark_late(struct dispatcher *d)
 {
     if (!engine_has(d->shard->engine, ENGINE_LIVE_VIEW))
@@ -32,32 +34,33 @@ static void park(struct dispatcher *d, struct request *r)
     struct request_list *line = &d->waiting[w->claim.max_rank];
     struct request *behind = NULL;
     assert(r->dispatcher == d);
-    assert(d->state == DISPATCHER_OPEN); /* nobody serves the line of a queue that is gone */
+    assert(d->state == DISPATCHER_OPEN); /* a queue that is gone serves no line */
     assert(!w->parked);
     assert(w->claim.max_rank >= 0);
-    assert(w->claim.max_rank < d->queue->config.level_count); /* lines behind that are not served */
+    assert(w->claim.max_rank < d->queue->config.level_count); /* other lines are not served */
     if (line->last && line->last->work->claim.ticket > w->claim.ticket) {
-        /* It had been served and comes back: to its old place, not to the end. */
+        /* It was served before, and comes back: to its old place, not to the end. */
         behind = line->first;
         while (behind->work->claim.ticket < w->claim.ticket)
             behind = behind->next;
     }
     list_insert(line, r, behind);
-    assert(!r->prev || r->prev->work->claim.ticket < w->claim.ticket); /* first come first served */
+    /* First come, first served. */
+    assert(!r->prev || r->prev->work->claim.ticket < w->claim.ticket);
     assert(!r->next || r->next->work->claim.ticket > w->claim.ticket);
     w->parked = true;
     d->queue->waiting = ++d->waiting_count;
     d->shard->counters.waiting++;
 }
 
-/* The least urgent rank it takes; -1 when the level it names is not there. */
+/* The least urgent rank that the claim takes; -1 when the queue has no level of that name. */
 static int rank_of_request(const struct queue_config *config, const struct request *r)
 {
     return r->priority.kind == PRIORITY_DEFAULT ? config->level_count - 1
                                                 : levels_resolve(config, &r->priority);
 }
 
-/* Levels may have moved since it came. */
+/* Levels may have moved since the claim came, so its line is found again. */
 static void park_again(struct dispatcher *d, struct request *r)
 {
     int max_rank = rank_of_request(&d->queue->config, r);
@@ -65,7 +68,7 @@ static void park_again(struct dispatcher *d, struct request *r)
     park(d, r);
 }
 
-/* To come back at once, as brief as it was. */
+/* Takes the claim out of its line for a moment. Unlike unpark() it leaves `brief` alone. */
 static void step_out(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
@@ -93,7 +96,7 @@ static void give_up(struct request *r, enum status status)
 {
     unpark(r);
     r->op.claim.found = 0;
-    shard_finish(r->shard, r, status);
+    request_finish(r->shard, r, status);
 }
 
 static bool engine_is_away(struct shard *s)
@@ -105,7 +108,7 @@ static bool engine_is_away(struct shard *s)
     return away;
 }
 
-/* Nobody can say that there is nothing while the engine does not answer. */
+/* While the engine is away, "nothing found" would be a guess. So the answer is a refusal. */
 static enum status nothing_found(const struct request *r)
 {
     return engine_is_away(r->shard) ? STATUS_ENGINE_UNAVAILABLE : STATUS_OK;
@@ -126,7 +129,7 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
     bool live = engine_has(r->shard->engine, ENGINE_LIVE_VIEW);
     size_t before = r->answer_len;
-    if (!live && before >= ANSWER_FULL) /* it goes back: see claim_done() */
+    if (!live && before >= ANSWER_FULL) /* no room: claim_done() gives it back */
         return;
     w->claim.visit(op, q, m, now);
     w->claim.shown_count = w->claim.item_count;
@@ -140,17 +143,17 @@ static void release_done(struct engine_op *op)
     struct request *r = request_of_op(op);
     assert(op == &work_of(r, WORK_CLAIM)->own);
     dispatch_mark(r->dispatcher);
-    shard_finish(r->shard, r, STATUS_OK);
+    request_finish(r->shard, r, STATUS_OK);
 }
 
-/* What was picked goes back unharmed: all of it when the consumer is gone or its wait was
- * ended, or what its answer has no room for, which an engine that leases first and shows afterwards
- * cannot know. */
+/* Gives leased messages back, and the attempt is not counted. All go back when the consumer is gone
+ * or its wait was ended. Otherwise those go back that its answer has no room for: an engine without
+ * a live view leases messages before it shows them, so it cannot know when to stop. */
 static void give_back(struct request *r, uint32_t from)
 {
     struct work *w = work_of(r, WORK_CLAIM);
-    assert(from < w->claim.item_count);   /* else nothing is to go back */
-    assert(from <= w->claim.shown_count); /* what was not shown goes back */
+    assert(from < w->claim.item_count);   /* at least one has to go back */
+    assert(from <= w->claim.shown_count); /* what was not shown always goes back */
     assert(r->dispatcher->state == DISPATCHER_OPEN);
     r->op.claim.found = from;
     w->own = (struct engine_op){
@@ -162,38 +165,38 @@ static void give_back(struct request *r, uint32_t from)
 
 /* Races */
 
-/* Whether it may take something now. Whoever may holds the race until its CLAIM_MANY has an answer.
- */
+/* Whether the claim may take messages now. The claim that may holds the race until its CLAIM_MANY
+ * has this answer. */
 static bool race_enter(struct request *r)
 {
     uint32_t nobody = 0;
-    assert(!r->claim.part.race || r->claim.part.place > 0); /* 0 would let others in, too */
+    assert(!r->claim.part.race || r->claim.part.place > 0); /* 0 stands for nobody */
     return !r->claim.part.race || atomic_compare_exchange_strong(&r->claim.part.race->holder,
                                                                  &nobody, r->claim.part.place);
 }
 
-/* Its turn came while another of its race takes something, or there was nothing: to come back with
- * its ticket. */
+/* Ends this claim without a message, because another claim of the race takes one, or none was
+ * found. Its CLAIM_MANY sends it again, with the same ticket. */
 static void race_leave(struct request *r)
 {
-    assert(r->claim.part.race); /* else nobody would send it again */
+    assert(r->claim.part.race); /* otherwise nobody would send it again */
     r->claim.part.passed = true;
     r->op.claim.found = 0;
-    shard_finish(r->shard, r, STATUS_OK);
+    request_finish(r->shard, r, STATUS_OK);
 }
 
-/* What it was to get had outlived its time to live, and is gone now; there may be something else.
- * Each try clears a level at least. */
+/* The messages that the claim was to get had outlived their time to live, and are gone now. There
+ * may be others. Each try clears at least one level. */
 static bool may_try_again(const struct dispatcher *d, struct work *w)
 {
     const struct queue_config *config = &d->queue->config;
     int max_rank = rank_of_request(config, w->request);
-    return max_rank >= 0 && !config->paused && ++w->claim.tries < config->level_count &&
+    return max_rank >= 0 && !config_closed(config) && ++w->claim.tries < config->level_count &&
            policy_eligible(config, &d->queue->view, max_rank) > 0;
 }
 
-/* It waits for no message; but while one is being brought from a disk, nobody can say that there is
- * none. */
+/* Ends a claim that does not wait. If a message is being brought from the disk, the claim stays in
+ * line until it is there (`brief`), because the queue may not be empty. */
 static void stop_brief(struct dispatcher *d, struct request *r, enum status status)
 {
     struct work *w = work_of(r, WORK_CLAIM);
@@ -221,34 +224,35 @@ static void try_again(struct request *r)
 
 static void stand_in_line(struct dispatcher *d, struct request *r);
 
-/* By the configuration that the queue has now. */
+/* Starts the claim again, by the configuration that the queue has now. */
 static void plan_anew(struct request *r)
 {
     struct dispatcher *d = r->dispatcher;
     struct work *w = work_of(r, WORK_CLAIM);
     if (d->state == DISPATCHER_OPEN)
-        dispatcher_touched(d->queue); /* which may find that it is gone, too */
+        dispatcher_touched(d->queue); /* may find that the queue is gone */
     if (d->state != DISPATCHER_OPEN) {
-        shard_end(r->shard, r, STATUS_QUEUE_NOT_FOUND);
+        request_conclude(r->shard, r, STATUS_QUEUE_NOT_FOUND);
         return;
     }
     w->claim.max_rank = rank_of_request(&d->queue->config, r);
     if (r->shard->draining || request_hung_up(r))
-        shard_finish(r->shard, r, STATUS_OK);
+        request_finish(r->shard, r, STATUS_OK);
     else if (w->claim.max_rank < 0)
         refuse_level(r);
     else
         stand_in_line(d, r);
 }
 
-/* Nothing was found, and another try may find something. */
+/* Nothing was found, but another try may find something. */
 static bool claim_missed(const struct engine_op *op)
 {
     return op->outdated || op->status == STATUS_QUEUE_NOT_FOUND ||
            (!op->status && op->claim.found == 0);
 }
 
-/* How many the next claim asks for: as many as fitted, or twice as many when all did. */
+/* Remembers how many messages fit an answer. The next claim asks for as many, or for twice as many
+ * if all of them fitted. */
 static void learn_fit(struct dispatcher *d, const struct work *w)
 {
     assert(w->claim.shown_count <= w->claim.item_count);
@@ -258,7 +262,7 @@ static void learn_fit(struct dispatcher *d, const struct work *w)
         d->fit = d->fit < CLAIM_MAX ? 2 * d->fit : 0;
 }
 
-/* What nobody will read goes back. */
+/* Gives back the messages that the client will not read. False: there are none. */
 static bool goes_back(struct request *r)
 {
     const struct work *w = work_of(r, WORK_CLAIM);
@@ -277,7 +281,7 @@ static void claim_done(struct engine_op *op)
     bool open = r->dispatcher->state == DISPATCHER_OPEN;
     assert(op == &r->op);
     assert(!w->parked);
-    assert(op->status || op->claim.found == w->claim.item_count); /* each was shown, none twice */
+    assert(op->status || op->claim.found == w->claim.item_count); /* each was shown once */
     assert(r->dispatcher->claims > 0);
     r->dispatcher->claims--;
     claim_rate_add(&r->dispatcher->rate, op->claim.found, s->now.mono_ms);
@@ -295,7 +299,7 @@ static void claim_done(struct engine_op *op)
         plan_anew(r);
         return;
     }
-    /* An engine that is away for a while comes back, and those who wait go on waiting. */
+    /* An engine that is away comes back. Until then waiting claims go on waiting. */
     bool away = op->status == STATUS_ENGINE_UNAVAILABLE && !s->engine->failed;
     bool none = !op->status && op->claim.found == 0;
     s->engine_away = s->engine_away || away;
@@ -309,7 +313,7 @@ static void claim_done(struct engine_op *op)
         try_again(r);
         return;
     }
-    shard_end(s, r, op->status);
+    request_conclude(s, r, op->status);
 }
 
 static void submit_claim(struct dispatcher *d, struct request *r)
@@ -350,13 +354,14 @@ static struct request *next_in_line(struct dispatcher *d)
     return next;
 }
 
-/* How many it may get now. What is leased has to be told, so the answer needs its room before. */
+/* How many messages the claim may get now. The answer needs its room before the claim, because a
+ * message that is leased has to be shown. */
 static uint32_t claim_max(struct request *r)
 {
     assert(r->claim.max > 0);
     uint32_t room = r->claim.room ? r->claim.room(r) : r->claim.max;
     if (r->claim.part.bounded && room > 1 && !urgency_orders(&r->dispatcher->policy))
-        room = 1; /* nobody knows how urgent the queue is after that */
+        room = 1; /* after one message the queue's urgency is not known */
     if (r->dispatcher->fit > 0 && r->dispatcher->fit < room)
         room = r->dispatcher->fit;
     return room < r->claim.max ? room : r->claim.max;
@@ -365,13 +370,14 @@ static uint32_t claim_max(struct request *r)
 static void refuse_for_room(struct request *r)
 {
     unpark(r);
-    shard_refuse(r->shard, r, STATUS_OVERLOADED, "",
-                 "Answers that were not read take all the room there is. Nothing was claimed; read "
-                 "them, or try again in a moment.");
+    request_refuse(
+        r->shard, r, STATUS_OVERLOADED, "",
+        "Answers that were not read take all the room there is. Nothing was claimed; read "
+        "them, or try again in a moment.");
 }
 
-/* A view that is not live may be old, and no plan is to depend on it. False: nothing may be
- * claimed. */
+/* Makes the plan of a claim. A view that is not live may be old, so the plan is made without it.
+ * False: nothing may be claimed. */
 static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
 {
     struct work *w = work_of(r, WORK_CLAIM);
@@ -382,7 +388,8 @@ static bool make_plan(struct dispatcher *d, struct request *r, uint32_t max)
     return w->claim.plan.step_count > 0 && policy_room(&d->queue->config, &d->queue->view) > 0;
 }
 
-/* False: the plan has nothing left in it. */
+/* Takes from the plan what another queue of the same CLAIM_MANY should give. False: the plan is
+ * empty. */
 static bool cut_plan(const struct dispatcher *d, struct request *r)
 {
     struct plan *plan = &work_of(r, WORK_CLAIM)->claim.plan;
@@ -398,7 +405,7 @@ static bool holds(struct dispatcher *d, const struct request *r, uint32_t max)
     return engine_holds(d->shard->engine, d->queue, &ask, d->shard->now);
 }
 
-/* All that there was has been handed out. */
+/* Ends the claims that do not wait: every message that was there has been handed out. */
 static void end_brief(struct dispatcher *d)
 {
     for (int rank = 0; d->brief > 0 && rank < LEVEL_COUNT_MAX; rank++) {
@@ -408,14 +415,14 @@ static void end_brief(struct dispatcher *d)
                 give_up(r, nothing_found(r));
         }
     }
-    assert(d->brief == 0); /* else somebody waits who has no timer */
+    assert(d->brief == 0); /* a claim without a timer would wait for ever */
 }
 
 static void serve(struct dispatcher *d)
 {
     struct shard *s = d->shard;
     struct request *r;
-    while (d->waiting_count > 0 && !d->queue->config.paused && d->queue->view.ready > 0 &&
+    while (d->waiting_count > 0 && !config_closed(&d->queue->config) && d->queue->view.ready > 0 &&
            (r = next_in_line(d))) {
         struct work *w = work_of(r, WORK_CLAIM);
         assert(w->parked);
@@ -464,16 +471,18 @@ void dispatch_serve(struct dispatcher *d)
         look_again(d);
 }
 
-/* What the engine told last may not be all there is: others put something in, or a claim under way
- * takes something else than what was counted for it. Only the engine can say then that there is
- * nothing. So a claim that does not wait always asks it. Of those that wait the first does, and
- * who waits behind it hears of news by the same sweeps; whoever's wait ends while claims are under
- * way asks once more, and whoever's ends while the engine is away: it may be back before the time
- * of that claim is over. Who is in a race has looked. */
+/* Whether the claim may ask the engine although the view shows nothing for it. The view may be old:
+ * another process has put messages in, or a claim under way takes other messages than were counted
+ * for it. Then only the engine can say that there is nothing.
+ *
+ * A claim that does not wait always asks. Of the waiting claims the first one asks, and those
+ * behind it learn of new messages by the same sweeps. A claim whose wait ends asks once more if
+ * other claims are under way, or if the engine is away: it may come back in time. A claim in a race
+ * never asks: it has looked already. */
 static bool may_ask_blindly(const struct dispatcher *d, const struct request *r)
 {
     return work_of(r, WORK_CLAIM)->parked && !engine_has(d->shard->engine, ENGINE_LIVE_VIEW) &&
-           !d->queue->config.paused && !r->claim.part.race;
+           !config_closed(&d->queue->config) && !r->claim.part.race;
 }
 
 static void ask_blindly(struct dispatcher *d, struct request *r)
@@ -488,7 +497,7 @@ static void ask_blindly(struct dispatcher *d, struct request *r)
         submit_claim(d, r);
 }
 
-/* Served, or parked, or told that there is nothing. */
+/* The claim is served, or it waits in line, or it is told that there is nothing. */
 static void stand_in_line(struct dispatcher *d, struct request *r)
 {
     struct work *w = work_of(r, WORK_CLAIM);
@@ -500,10 +509,10 @@ static void stand_in_line(struct dispatcher *d, struct request *r)
     w->claim.waited = true;
     if (!waits)
         stop_brief(d, r, nothing_found(r));
-    assert(waits || !w->parked || w->claim.brief); /* else it has no timer and never ends */
+    assert(waits || !w->parked || w->claim.brief); /* otherwise it has no timer and never ends */
 }
 
-/* The plan is made when its turn comes. */
+/* The plan is made later, when the claim has its turn. */
 static struct work *claim_work_new(struct shard *s, struct request *r, int max_rank)
 {
     struct work *w = work_new(s, r, WORK_CLAIM);
@@ -522,23 +531,24 @@ static void claim_now(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
     int max_rank = rank_of_request(&d->queue->config, r);
-    work_free(s, r); /* of a look */
+    work_free(s, r); /* left from a refreshed view */
     if (max_rank < 0) {
         refuse_level(r);
         return;
     }
     struct work *w = claim_work_new(s, r, max_rank);
     if (r->claim.wait_ms > 0)
-        shard_set_timer(s, w, s->now.mono_ms + r->claim.wait_ms);
+        work_set_timer(s, w, s->now.mono_ms + r->claim.wait_ms);
     stand_in_line(d, r);
 }
 
-/* By what we know there is nothing to get, and others may have changed that. */
+/* As far as this process knows, the claim gets nothing. Another process may have changed that. A
+ * claim that waits looks too, because its wait may end before the news of the change come. */
 static bool has_to_look(const struct dispatcher *d, const struct request *r)
 {
     const struct queue_config *config = &d->queue->config;
     return engine_has(d->shard->engine, ENGINE_SHARED) &&
-           (rank_of_request(config, r) < 0 || (config->paused && r->claim.wait_ms <= 0));
+           (rank_of_request(config, r) < 0 || config->paused);
 }
 
 void dispatch_claim(struct dispatcher *d, struct request *r)
@@ -546,9 +556,9 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
     assert(r->kind == REQUEST_CLAIM);
     assert(r->dispatcher == d);
     configuration_follow(d);
-    if (request_hung_up(r)) { /* while its queue was being opened */
+    if (request_hung_up(r)) { /* it did while its queue was being opened */
         r->op.claim.found = 0;
-        shard_finish(d->shard, r, STATUS_OK);
+        request_finish(d->shard, r, STATUS_OK);
     } else if (has_to_look(d, r)) {
         view_refresh(d, r, claim_now);
     } else {
@@ -558,7 +568,7 @@ void dispatch_claim(struct dispatcher *d, struct request *r)
 
 /* Looks */
 
-/* A number means a level of this queue, and perhaps another one in the next queue. */
+/* Replaces a number by the name of its level: in another queue the number may be another level. */
 static void name_level(struct priority_ref *priority, const struct level *level)
 {
     if (priority->kind != PRIORITY_NUMBER)
@@ -567,7 +577,8 @@ static void name_level(struct priority_ref *priority, const struct level *level)
     memcpy(priority->name, level->name, sizeof(priority->name));
 }
 
-/* Answered, or false: what is most urgent is being brought from a disk. */
+/* Answers how urgent the queue is. False: it cannot yet, because the most urgent message is being
+ * brought from the disk. */
 static bool look(struct dispatcher *d, struct request *r)
 {
     struct shard *s = d->shard;
@@ -585,7 +596,7 @@ static bool look(struct dispatcher *d, struct request *r)
     if (r->look.any && !engine_holds(s->engine, d->queue, &ask, s->now))
         return false;
     name_level(&r->priority, &config->levels[max_rank]);
-    shard_finish(s, r, STATUS_OK);
+    request_finish(s, r, STATUS_OK);
     return true;
 }
 
@@ -607,7 +618,7 @@ static void look_again(struct dispatcher *d)
     }
 }
 
-/* Who looks stands in line from then on. */
+/* A look takes a ticket, so that a claim which follows keeps its place in line. */
 void dispatch_look(struct dispatcher *d, struct request *r)
 {
     if (r->look.ticket == 0)
@@ -633,7 +644,8 @@ void dispatch_hangup(struct request *r)
         give_up(r, STATUS_OK);
 }
 
-/* Nobody can say that there is nothing while something is being brought from a disk. */
+/* Ends all claims in line. While a message is being brought from the disk, "nothing found" might be
+ * untrue, so they are told that the server stops. */
 void dispatch_end_all(struct dispatcher *d, enum status status)
 {
     for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
@@ -644,13 +656,30 @@ void dispatch_end_all(struct dispatcher *d, enum status status)
     for (struct request *r; (r = d->looking.first);) {
         list_remove(&d->looking, r);
         r->look.any = false;
-        shard_finish(d->shard, r, status ? status : STATUS_DRAINING);
+        request_finish(d->shard, r, status ? status : STATUS_DRAINING);
     }
-    assert(d->waiting_count == 0); /* who was counted was in a line */
+    assert(d->waiting_count == 0); /* every counted claim was in a line */
     assert(d->brief == 0);
 }
 
-/* Levels may have moved: everyone stands in line again, in the old order. */
+/* Claims that stand in line go on at the other server, for the time that they have left. Parts of a
+ * CLAIM_MANY stay in line: their other queues may serve them. */
+static void end_moved(struct dispatcher *d)
+{
+    for (int rank = 0; rank < LEVEL_COUNT_MAX; rank++) {
+        for (struct request *r = d->waiting[rank].first, *next; r; r = next) {
+            next = r->next;
+            if (r->inner)
+                continue;
+            const struct work *w = work_of(r, WORK_CLAIM);
+            int64_t left_ms = w->timer.height > 0 ? w->timer.key - d->shard->now.mono_ms : 0;
+            r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
+            give_up(r, STATUS_QUEUE_MOVED);
+        }
+    }
+}
+
+/* Levels may have moved: every claim finds its line again, and the order stays. */
 void dispatch_reconfigured(struct dispatcher *d)
 {
     struct request_list all = {0};
@@ -671,7 +700,9 @@ void dispatch_reconfigured(struct dispatcher *d)
         list_remove(&all, r);
         park_again(d, r);
     }
-    assert(d->waiting_count == waiting); /* nobody was left behind */
+    assert(d->waiting_count == waiting); /* no claim was lost */
+    if (config_moves(&d->queue->config))
+        end_moved(d);
     dispatch_mark(d);
 }
 
@@ -679,5 +710,6 @@ bool dispatch_urgent_waiting(const struct dispatcher *d, uint8_t slot)
 {
     const struct queue_config *config = &d->queue->config;
     int rank = levels_rank_of_slot(config, slot);
-    return !config->paused && rank > 0 && policy_eligible(config, &d->queue->view, rank - 1) > 0;
+    return !config_closed(config) && rank > 0 &&
+           policy_eligible(config, &d->queue->view, rank - 1) > 0;
 }

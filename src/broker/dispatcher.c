@@ -19,7 +19,7 @@ struct dispatcher *dispatcher_new(struct shard *s, const char *name)
     struct dispatcher *d = mem_zalloc(sizeof(*d));
     assert(name[0]);
     assert(strlen(name) <= QUEUE_NAME_MAX);
-    assert(!dispatcher_find(s, name)); /* else the other one's consumers would never be served */
+    assert(!dispatcher_find(s, name)); /* consumers of a second one would never be served */
     snprintf(d->name, sizeof(d->name), "%s", name);
     d->shard = s;
     d->references = 1; /* the map's */
@@ -49,7 +49,7 @@ void dispatcher_open(struct dispatcher *d, struct engine_queue *q)
 {
     assert(d->state == DISPATCHER_OPENING);
     assert(!d->queue);
-    assert(!q->user); /* a queue with two dispatchers would serve the lines of one */
+    assert(!q->user); /* of two dispatchers only one would serve its lines */
     assert(strcmp(q->name, d->name) == 0);
     d->queue = q;
     d->state = DISPATCHER_OPEN;
@@ -63,7 +63,7 @@ void dispatcher_unlist(struct dispatcher *d)
 {
     assert(d->state != DISPATCHER_GONE);
     assert(dispatcher_find(d->shard, d->name) == d);
-    assert(d->waiting_count == 0); /* nobody serves them from now on */
+    assert(d->waiting_count == 0); /* from now on no line is served */
     assert(!d->looking.first);
     assert(!d->queue || !d->queue->user);
     map_remove(&d->shard->dispatchers, d->name, strlen(d->name));
@@ -78,17 +78,17 @@ void dispatcher_unpark(struct dispatcher *d, enum status status)
 {
     struct shard *s = d->shard;
     struct request *r;
-    assert(d->state != DISPATCHER_OPENING); /* else they would be parked again */
-    dispatcher_ref(d); /* until all have gone on: without a queue it ends with the last of them */
+    assert(d->state != DISPATCHER_OPENING); /* otherwise they would be parked again */
+    dispatcher_ref(d);                      /* unparking may drop the last reference */
     while ((r = d->parked.first)) {
         list_remove(&d->parked, r);
         assert(r->dispatcher == d);
         assert(!r->work);
         if (status) {
-            shard_finish(s, r, status);
+            request_finish(s, r, status);
             continue;
         }
-        dispatcher_unref(d); /* shard_take counts it again */
+        dispatcher_unref(d); /* shard_take() counts it again */
         shard_take_again(s, r);
     }
     dispatcher_unref(d);
@@ -98,7 +98,7 @@ void dispatcher_adopt(struct shard *s, struct engine_queue *q)
 {
     struct dispatcher *d = dispatcher_new(s, q->name);
     dispatcher_open(d, q);
-    dispatcher_unpark(d, STATUS_OK); /* who waited for a queue of this name */
+    dispatcher_unpark(d, STATUS_OK); /* they waited for a queue of this name */
 }
 
 void dispatcher_touched(struct engine_queue *q)

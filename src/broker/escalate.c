@@ -1,5 +1,5 @@
-/* Escalation: messages get another level. Many at once are found by listing the
- * queue page by page, so that others get their turn in between. */
+/* Escalation: messages get another level. An escalation of many messages lists the queue page by
+ * page, so that others get their turn in between. */
 #include "base/mem.h"
 #include "broker/shard.h"
 
@@ -11,9 +11,9 @@ static void some_done(struct engine_op *op)
     assert(op == &r->op);
     dispatch_mark_late(r->dispatcher);
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN)
-        escalate_some(r->dispatcher, r); /* the level may have another slot, or be gone */
+        escalate_some(r->dispatcher, r); /* the level may have another slot now, or be gone */
     else
-        shard_end(r->shard, r, op->status);
+        request_conclude(r->shard, r, op->status);
 }
 
 void escalate_some(struct dispatcher *d, struct request *r)
@@ -25,7 +25,7 @@ void escalate_some(struct dispatcher *d, struct request *r)
     }
     if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
-    assert(slot >= 0); /* it names a level */
+    assert(slot >= 0); /* it names a level of the queue */
     r->op.verb = ENGINE_ESCALATE;
     r->op.escalate.slot = (uint8_t)slot;
     r->op.queue = d->queue;
@@ -56,7 +56,7 @@ static void page_done(struct request *r, enum status status)
                  r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
                  !request_hung_up(r);
     if (status || !go_on)
-        shard_end(r->shard, r, status);
+        request_conclude(r->shard, r, status);
     else
         next_page(r);
 }
@@ -88,7 +88,8 @@ static void submit_page(struct request *r, struct engine_op op, engine_done *don
     shard_submit(r->shard, &w->own);
 }
 
-/* The level may have another slot than before, or be gone. */
+/* Escalates the messages of one page. The level is looked up for each page: it may have another
+ * slot now, or be gone. */
 static void escalate_page(struct request *r)
 {
     int slot;
@@ -105,8 +106,9 @@ static void escalate_page(struct request *r)
     dispatch_mark(r->dispatcher);
 }
 
-/* What came later than the first page is not part of it. Only now is it known how far that is: what
- * other processes put shows in the first answer. */
+/* Drops messages that were enqueued after the first page was listed: they are not part of the job.
+ * The first answer of the engine says where they begin, because it also knows what other processes
+ * have put. */
 static void drop_later(struct request *r)
 {
     struct work *w = work_of(r, WORK_ESCALATION);
@@ -150,8 +152,8 @@ static void next_page(struct request *r)
     submit_page(r, list, listed);
 }
 
-/* The level that the filter names, or all levels. The one that messages are given comes first, so
- * that a page does not show those again that an earlier page gave it. */
+/* The slots to list: that of the level in the filter, or all. The level that messages are moved to
+ * comes first. Otherwise a later page would list messages that an earlier page has moved there. */
 static void choose_slots(struct work *w, const struct queue_config *config, int from, int to)
 {
     assert(to >= 0);
@@ -176,7 +178,7 @@ void escalate_all(struct dispatcher *d, struct request *r)
     if (!level_take(d, r, &r->priority, "/priority", &to) ||
         !level_take(d, r, &r->escalate.filter->priority, "/filter/priority", &from))
         return;
-    work_free(d->shard, r); /* of a look */
+    work_free(d->shard, r); /* left from a refreshed view */
     struct work *w = work_new(d->shard, r, WORK_ESCALATION);
     w->escalation.items = mem_alloc(PAGE * sizeof(*w->escalation.items));
     w->escalation.item_count = 0;

@@ -27,6 +27,7 @@ void explain_show(struct dispatcher *d, struct request *r, struct queue_facts fa
 {
     assert(d->state == DISPATCHER_OPEN);
     assert(r->show.each);
+    facts.dispatcher = d;
     facts.queue = d->queue;
     facts.view = PLANTED(NUMBERS_TORN) ? &d->queue->view : engine_queue_moment(d->queue);
     facts.waiting_consumers = d->waiting_count;
@@ -41,14 +42,14 @@ static void stats_counted(struct engine_op *op)
     struct request *r = request_of_op(op);
     struct queue_facts facts = {.exact = true};
     assert(r->kind == REQUEST_STATS);
-    assert(op->count.count % 2 == 0); /* a half of aged ones, and one of late ones */
+    assert(op->count.count % 2 == 0); /* first counts of aged messages, then as many of late ones */
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
         work_free(r->shard, r);
-        explain_stats(r->dispatcher, r); /* by the levels and ages that there are now */
+        explain_stats(r->dispatcher, r); /* again, by the present levels and ages */
         return;
     }
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
-        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        request_conclude(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
         return;
     }
     for (uint32_t i = 0; i < op->count.count; i++) {
@@ -57,7 +58,7 @@ static void stats_counted(struct engine_op *op)
         facts.exact = facts.exact && item->exact;
     }
     explain_show(r->dispatcher, r, facts);
-    shard_finish(r->shard, r, STATUS_OK);
+    request_finish(r->shard, r, STATUS_OK);
 }
 
 void explain_stats(struct dispatcher *d, struct request *r)
@@ -116,7 +117,7 @@ static uint32_t waits_for(const struct engine_queue *q, const struct position *p
            (full ? WAIT_LIMIT : 0);
 }
 
-/* As fast as of late, and not before its time. */
+/* Assumes that claims go on at their recent rate. A message never starts before it is ready. */
 static int64_t estimate_start(const struct position *p, int64_t now_ms)
 {
     if (p->wait_for & WAIT_PAUSE || p->claims_per_second <= 0)
@@ -141,10 +142,11 @@ static void tell_position(struct request *r, const struct explain *e)
     p->wait_for = waits_for(r->dispatcher->queue, p, e->rank);
     p->claims_per_second = claim_rate_per_second(&r->dispatcher->rate, r->shard->now.mono_ms);
     p->start_ms = estimate_start(p, e->now_ms);
-    shard_finish(r->shard, r, STATUS_OK);
+    request_finish(r->shard, r, STATUS_OK);
 }
 
-/* The answer is of use: the queue is still there, and its levels and policy are what they were. */
+/* Whether the answer can be used: the queue still exists, and its levels and policy have not
+ * changed. If they have, the message is looked up again. */
 static bool is_valid(struct request *r, const struct engine_op *op)
 {
     if (op->outdated && r->dispatcher->state == DISPATCHER_OPEN) {
@@ -152,7 +154,7 @@ static bool is_valid(struct request *r, const struct engine_op *op)
         return false;
     }
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN) {
-        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        request_conclude(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
         return false;
     }
     struct explain e = explain_of(r);
@@ -167,7 +169,7 @@ static bool is_valid(struct request *r, const struct engine_op *op)
 static void followed(struct engine_op *op)
 {
     struct request *r = request_of_op(op);
-    struct heads_item heads[LEVEL_COUNT_MAX]; /* ours: the request may end before we do */
+    struct heads_item heads[LEVEL_COUNT_MAX]; /* copies: the request may end before we do */
     uint32_t count = op->heads.count;
     assert(op == &work_of(r, WORK_EXPLANATION)->own);
     assert(count <= LEVEL_COUNT_MAX);
@@ -219,7 +221,7 @@ static void got(struct engine_op *op)
         submit_count(r, explain_item_count(&e), counted);
         return;
     }
-    shard_end(r->shard, r, op->status || open ? op->status : STATUS_QUEUE_NOT_FOUND);
+    request_conclude(r->shard, r, op->status || open ? op->status : STATUS_QUEUE_NOT_FOUND);
 }
 
 static void look_up(struct request *r)

@@ -1,11 +1,11 @@
-/* Import: all or nothing as far as levels go. Half of an import, with the urgent messages missing,
- * would be worse than none. */
+/* Import. If the queue does not have the level of every message, nothing is imported: half of an
+ * import, with the urgent messages missing, would be worse than none. */
 #include "broker/shard.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The first item whose level the queue does not have; NULL: all have theirs. */
+/* The first item whose level the queue does not have; NULL: it has all of them. */
 static const struct import_item *stranger(const struct dispatcher *d, const struct request *r)
 {
     for (uint32_t i = 0; i < r->op.import.count; i++) {
@@ -27,7 +27,7 @@ static void refuse(struct dispatcher *d, struct request *r, const struct priorit
              "Nothing was stored: the queue has no level \"%s\". Say where its messages go with "
              "?map.%s=LEVEL, or give the queue that level.",
              name, name);
-    shard_refuse(d->shard, r, STATUS_UNKNOWN_PRIORITY, "/level", detail);
+    request_refuse(d->shard, r, STATUS_UNKNOWN_PRIORITY, "/level", detail);
 }
 
 static void check_again(struct dispatcher *d, struct request *r)
@@ -39,7 +39,8 @@ static void check_again(struct dispatcher *d, struct request *r)
         store_items(d, r);
 }
 
-/* Another process may have given the queue that level just now. */
+/* A level that is missing may have been added by another process just now, so the view is refreshed
+ * before a refusal. */
 void import_check(struct dispatcher *d, struct request *r)
 {
     if (stranger(d, r))

@@ -1,4 +1,4 @@
-/* The level that a request names: its slot, or a refusal. */
+/* The level that a request names: finds its slot, or refuses the request. */
 #include "broker/shard.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ void level_refuse(struct shard *s, struct request *r, const char *field)
     snprintf(detail, sizeof(detail),
              "Queue \"%s\" has no such level; GET /v1/queues/%s shows its levels.", r->queue,
              r->queue);
-    shard_refuse(s, r, STATUS_UNKNOWN_PRIORITY, field, detail);
+    request_refuse(s, r, STATUS_UNKNOWN_PRIORITY, field, detail);
 }
 
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,

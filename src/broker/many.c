@@ -1,23 +1,24 @@
-/* A claim of several queues: which of them is served, and how one claim waits in all their lines.
+/* A claim of several queues (CLAIM_MANY): which queue is served, and how one claim waits in all
+ * their lines.
  *
- * It is made of parts, one for each queue, which are ordinary requests to the queue's own shard; so
- * every queue has its own policy, its own line and its own limits, as if it were claimed alone. The
- * parts answer to the shard of the first queue, which leads:
+ * The claim has a part for each queue. A part is an ordinary request to the queue's own shard. So
+ * every queue keeps its own policy, line and limits, as if it were claimed alone. The shard of the
+ * first queue leads, and all parts answer to it. The phases are:
  *
  *   LOOK   every part says how urgent its queue is, and takes its ticket there
- *   TAKE   the most urgent queue is claimed, up to where the next one is more urgent; then it is
- *          looked at again; and so on until there is enough, or nothing left
- *   WAIT   when nothing was found: every part stands in its queue's line, all of them in a race,
- *          in which the first whose turn comes takes, and the others are called back
- *   END    parts that are still under way are awaited; then the answer goes out
+ *   TAKE   the most urgent queue is claimed, up to the message at which the next queue is more
+ *          urgent; then it is looked at again; and so on until there is enough, or nothing left
+ *   WAIT   nothing was found, so every part stands in its queue's line. The parts are in a race:
+ *          the first that has its turn takes, and the others are called back
+ *   END    the leader waits for parts that are still under way; then the answer goes out
  *
- * So no more is ever taken than was asked for, and while nothing comes nothing is done.
+ * So no more messages are taken than were asked for, and a claim that waits costs nothing.
  *
- * Known limit: a race is won by the turn that comes first. Should two queues get something in the
- * same moment, the less urgent of the two may be the one.
+ * Known limit: the part that has its turn first wins the race. If two queues get a message in the
+ * same moment, the less urgent one may win.
  *
- * When the consumer goes away, a part that has something under way gives it back as any claim does;
- * what other parts had brought before is released here. */
+ * When the consumer goes away, a part under way gives its messages back, as any claim does.
+ * Messages that parts have brought before are released here. */
 #include "base/mem.h"
 #include "broker/shard.h"
 
@@ -27,35 +28,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MISSES_MAX 3 /* of a queue that looked as if it had something */
+#define MISSES_MAX 3 /* so often a queue may look as if it had messages and give none */
 
 struct part {
     struct request request;
     struct many *many;
-    bool out;     /* under way */
-    bool passed;  /* in the race: it is to stand in line again */
-    bool drained; /* there is nothing to take */
+    bool out;     /* its request is under way */
+    bool passed;  /* it lost its turn in the race, and has to stand in line again */
+    bool drained; /* its queue has nothing to take */
     uint8_t misses;
-    bool any; /* at the last look */
+    bool any; /* whether its queue had messages at the last look */
     struct urgency urgency;
     uint64_t ticket;
-    struct settle_item *items; /* what it brought */
+    struct settle_item *items; /* the messages that it brought */
     uint32_t item_count;
-    uint32_t brought; /* of these, before the claim under way */
+    uint32_t brought; /* how many of them before the claim under way */
 };
 
 enum phase { PHASE_LOOK, PHASE_TAKE, PHASE_WAIT, PHASE_END };
 
 struct many {
     struct request *request;
-    struct shard *shard; /* that leads */
+    struct shard *shard; /* the one that leads */
     enum phase phase;
     struct race race;
-    int64_t until_ms; /* mono */
+    int64_t until_ms; /* monotonic */
     uint32_t found;
-    uint32_t out; /* parts under way */
+    uint32_t out; /* how many parts are under way */
     enum status status;
-    const struct part *failed; /* whose status it is */
+    const struct part *failed; /* the part that `status` is of */
     uint32_t count;
     struct part parts[];
 };
@@ -74,7 +75,8 @@ static struct part *part_of(struct request *r)
     return container_of(r, struct part, request);
 }
 
-/* On the thread of the part's shard, as is the next. Only one part takes at a time. */
+/* Runs on the thread of the part's shard, as does the next function. Only one part takes at a
+ * time. */
 static void part_visit(struct engine_op *op, const struct engine_queue *q,
                        const struct message *message, struct instant now)
 {
@@ -112,7 +114,7 @@ static void part_init(struct part *p, enum request_kind kind)
 
 static void part_send(struct part *p)
 {
-    assert(!p->out); /* it has one request, and one answer to it */
+    assert(!p->out); /* a part has one request, under way once */
     assert(p->many->out < p->many->count);
     p->out = true;
     p->many->out++;
@@ -190,7 +192,7 @@ static void many_free(struct many *m)
     free(m);
 }
 
-/* True: something is on its way back. */
+/* Gives back what the parts have brought. True: something is on its way. */
 static bool parts_drop(struct many *m)
 {
     for (uint32_t i = 0; i < m->count; i++) {
@@ -204,7 +206,7 @@ static void many_answer(struct many *m)
 {
     struct request *r = m->request;
     bool unwanted = request_hung_up(r) || m->status;
-    assert(m->out == 0); /* else a part would answer to freed memory */
+    assert(m->out == 0); /* a part under way would answer to freed memory */
     if (unwanted && parts_drop(m))
         return;
     r->op.claim.found = unwanted ? 0 : m->found;
@@ -213,13 +215,14 @@ static void many_answer(struct many *m)
     assert(m->shard->led > 0);
     r->claim.many.state = NULL;
     m->shard->led--;
-    shard_finish(m->shard, r, m->status);
+    request_finish(m->shard, r, m->status);
     many_free(m);
 }
 
 /* Answers of parts */
 
-/* What was found before is an answer, if nothing of this part is in it. */
+/* A part was refused. If messages were found before, and none of them by this claim of the part,
+ * they are the answer. */
 static void part_failed(struct part *p)
 {
     struct many *m = p->many;
@@ -237,12 +240,13 @@ static void part_failed(struct part *p)
     m->status = p->request.status;
     memcpy(r->field, p->request.field, sizeof(r->field));
     memcpy(r->detail, p->request.detail, sizeof(r->detail));
-    if (m->phase != PHASE_LOOK) /* in which all are asked at once: the first in the list counts */
+    /* In LOOK all are asked at once, and the first in the list counts. */
+    if (m->phase != PHASE_LOOK)
         many_end(m);
 }
 
-/* A number is to mean the level of the same name in every queue: from then on it goes by that name.
- * A queue that is missing has no say. */
+/* A number has to mean the level of the same name in every queue; from now on that name is used. A
+ * queue that does not exist has no say. */
 static void check_level(struct many *m)
 {
     struct request *r = m->request;
@@ -282,9 +286,10 @@ static void part_claimed(struct part *p)
     assert(p->request.kind == REQUEST_CLAIM);
     assert(found <= p->request.claim.max);
     m->found += found;
-    p->passed = p->request.claim.part.passed || p->request.status; /* its queue was deleted */
+    /* A status: its queue was deleted. */
+    p->passed = p->request.claim.part.passed || p->request.status;
     if (m->phase == PHASE_WAIT) {
-        /* Who takes holds the race: two that take would bring more than was asked for. */
+        /* Only the holder of the race takes: two would bring more than was asked for. */
         assert(found == 0 || atomic_load(&m->race.holder) == p->request.claim.part.place);
         if (found > 0)
             many_end(m);
@@ -311,7 +316,7 @@ static void part_done(struct request *r)
     p->out = false;
     m->out--;
     if (r->kind == REQUEST_SETTLE) {
-        /* Given back, or with an engine that will give it back when the lease ends. */
+        /* The messages are given back, or their lease ends by itself. */
     } else if (r->status && !absent) {
         part_failed(p);
     } else if (r->kind == REQUEST_LOOK) {
@@ -324,7 +329,7 @@ static void part_done(struct request *r)
 
 /* The parts together */
 
-/* Whether `a` is to be served before `b`, which may be NULL. */
+/* Whether part `a` is served before part `b`, which may be NULL. */
 static bool goes_first(const struct many *m, const struct part *a, const struct part *b)
 {
     if (!a->any || a->drained)
@@ -346,7 +351,7 @@ static struct part *most_urgent_but(struct many *m, const struct part *other)
     return first;
 }
 
-/* Up to where the next one goes first. */
+/* Claims from the part's queue, up to the message at which the next part's queue is more urgent. */
 static void take_from(struct part *p, const struct part *next)
 {
     struct many *m = p->many;
@@ -360,7 +365,7 @@ static void take_from(struct part *p, const struct part *next)
     part_claim(p, &least, NULL);
 }
 
-/* False: nothing is left to take. */
+/* Claims from the most urgent queue. False: no queue has anything left. */
 static bool take_some(struct many *m)
 {
     struct part *p = most_urgent_but(m, NULL);
@@ -370,7 +375,7 @@ static bool take_some(struct many *m)
     return true;
 }
 
-/* Those that are not in line go there, once nobody of the race takes. */
+/* Sends parts that are not in line there, unless a part of the race is taking messages. */
 static void wait_for_some(struct many *m)
 {
     bool first = m->phase != PHASE_WAIT;

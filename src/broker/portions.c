@@ -3,18 +3,26 @@
 #include "broker/shard.h"
 
 #define PORTION      500 /* messages in one op */
+#define PORTION_IDS  16  /* … that are named: an engine may read all of them before it begins */
 #define RATE_TICK_MS 100
 
 static void portion_done(struct engine_op *op);
 
+static bool named(const struct request *r)
+{
+    return r->op.bulk.id_count > 0;
+}
+
 static bool portions_left(const struct request *r)
 {
     const struct work *w = work_of(r, WORK_PORTIONS);
-    return r->op.bulk.more && r->count < w->portions.limit &&
-           r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining && !request_hung_up(r);
+    bool left =
+        named(r) ? w->portions.ids_left > 0 : r->op.bulk.more && r->count < w->portions.limit;
+    return left && r->dispatcher->state == DISPATCHER_OPEN && !r->shard->draining &&
+           !request_hung_up(r);
 }
 
-/* How many may be done now under the request's rate; 0: wait for the timer. */
+/* How many messages the request's rate allows now; 0: wait for the timer. */
 static uint64_t allowance(struct request *r)
 {
     struct work *w = work_of(r, WORK_PORTIONS);
@@ -30,14 +38,33 @@ static uint64_t allowance(struct request *r)
     return w->portions.credit < 1 ? 0 : (uint64_t)w->portions.credit;
 }
 
+static void submit(struct request *r)
+{
+    assert(r->dispatcher->state == DISPATCHER_OPEN);
+    r->op.queue = r->dispatcher->queue;
+    r->op.done = portion_done;
+    r->op.user = r;
+    shard_submit(r->shard, &r->op);
+    dispatch_mark(r->dispatcher);
+}
+
+/* The first `count` ids are done. */
+static void next_ids(struct request *r, uint32_t count)
+{
+    uint32_t *left = &work_of(r, WORK_PORTIONS)->portions.ids_left;
+    r->op.bulk.ids += count;
+    r->op.bulk.id_count = *left < PORTION_IDS ? *left : PORTION_IDS;
+    *left -= r->op.bulk.id_count;
+    submit(r);
+}
+
 static void next_portion(struct request *r)
 {
     struct work *w = work_of(r, WORK_PORTIONS);
-    assert(r->dispatcher->state == DISPATCHER_OPEN);
-    assert(r->count < w->portions.limit); /* else `left` is as good as endless */
+    assert(r->count < w->portions.limit); /* otherwise `left` would wrap around */
     uint64_t max = allowance(r), left = w->portions.limit - r->count;
     if (max == 0) {
-        shard_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
+        work_set_timer(r->shard, w, r->shard->now.mono_ms + RATE_TICK_MS);
         return;
     }
     if (max > left)
@@ -45,11 +72,7 @@ static void next_portion(struct request *r)
     if (max > PORTION)
         max = PORTION;
     r->op.bulk.max = (uint32_t)max;
-    r->op.queue = r->dispatcher->queue;
-    r->op.done = portion_done;
-    r->op.user = r;
-    shard_submit(r->shard, &r->op);
-    dispatch_mark(r->dispatcher);
+    submit(r);
 }
 
 static void portion_done(struct engine_op *op)
@@ -60,7 +83,9 @@ static void portion_done(struct engine_op *op)
     work_of(r, WORK_PORTIONS)->portions.credit -= op->bulk.count;
     dispatch_mark_late(r->dispatcher);
     if (op->status || !portions_left(r))
-        shard_end(r->shard, r, op->status);
+        request_conclude(r->shard, r, op->status);
+    else if (named(r))
+        next_ids(r, r->op.bulk.id_count);
     else
         next_portion(r);
 }
@@ -70,7 +95,7 @@ void portions_go_on(struct request *r)
     if (portions_left(r))
         next_portion(r);
     else
-        shard_finish(r->shard, r, STATUS_OK);
+        request_finish(r->shard, r, STATUS_OK);
 }
 
 static const enum engine_verb portion_verbs[REQUEST_KIND_COUNT] = {
@@ -85,10 +110,10 @@ static void begin(struct dispatcher *d, struct request *r)
     int slot;
     if (!level_take(d, r, &r->priority, "/priority", &slot))
         return;
-    work_free(s, r); /* of a look */
+    work_free(s, r); /* left from a refreshed view */
     struct work *w = work_new(s, r, WORK_PORTIONS);
     const struct queue_view *v = &d->queue->view;
-    /* What comes in while the job runs, or dies again after a redrive, is not part of it. */
+    /* Messages that come while the job runs, or die again after a redrive, are not part of it. */
     w->portions.limit = r->kind == REQUEST_PURGE ? v->ready + v->scheduled : v->dead;
     if (r->portions.max > 0 && r->portions.max < w->portions.limit)
         w->portions.limit = r->portions.max;
@@ -100,8 +125,11 @@ static void begin(struct dispatcher *d, struct request *r)
     r->op.bulk.before_seq = d->queue->next_seq;
     r->op.bulk.cursor = (struct list_cursor){0};
     r->op.bulk.more = true;
+    w->portions.ids_left = r->op.bulk.id_count;
     if (w->portions.limit == 0)
-        shard_finish(s, r, STATUS_OK);
+        request_finish(s, r, STATUS_OK);
+    else if (named(r))
+        next_ids(r, 0);
     else
         next_portion(r);
 }

@@ -1,7 +1,7 @@
-/* Messages of due times. The engine shows a schedule whose time has come; what is to be
- * done about it is decided here, where zones can be read; and the engine takes the step, if nobody
- * else was faster. A due time that the queue refuses (it is full, say) stays due, and is shown
- * again: when it is let in too late, it was missed. */
+/* Due times of schedules. The engine shows a schedule whose time has come. The step to take is
+ * decided here, because here time zones can be read. The engine takes the step, unless another
+ * process was faster. If the queue refuses the message (because it is full, say), the time stays
+ * due and is shown again. When it is let in too late, the time counts as missed. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/zoneinfo.h"
@@ -11,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX 20 /* due times of one schedule in one turn: the loop has others to serve */
+#define STEPS_MAX 20 /* due times of one schedule in one turn; others need the loop, too */
 
 /* A step under way. */
 struct firing {
     struct engine_op op;
     struct put_item item;
-    struct dispatcher *dispatcher; /* referred to */
-    struct firing *next;           /* until it is submitted */
-    bool follows;                  /* another step, and is stale if that one is refused */
+    struct dispatcher *dispatcher; /* holds a reference */
+    struct firing *next;           /* in the list until it is submitted */
+    bool follows; /* comes after another step, and is stale if that one is refused */
     char name[QUEUE_NAME_MAX + 1];
 };
 
-/* Why a due time has no message yet, by the name of its schedule. */
+/* Why a due time of a schedule has no message yet. */
 struct refusal {
     enum status status;
     struct refusal *next;
@@ -47,7 +47,7 @@ static void refusal_clear(struct dispatcher *d, const char *name)
     }
 }
 
-/* Logged once, not with every try. */
+/* Logs the refusal once, and not with every try. */
 static void refusal_note(struct dispatcher *d, const char *name, enum status status)
 {
     struct refusal **at = refusal_find(d, name);
@@ -90,7 +90,7 @@ static void fired(struct engine_op *op)
     if (d->state == DISPATCHER_OPEN) {
         if (gone || (!op->status && !(op->fire.stale && f->follows)))
             refusal_clear(d, f->name);
-        else if (op->status && op->status != STATUS_ENGINE_UNAVAILABLE) /* which is known already */
+        else if (op->status && op->status != STATUS_ENGINE_UNAVAILABLE) /* logged already */
             refusal_note(d, f->name, op->status);
         if (!op->status && !op->fire.stale && op->fire.step.puts)
             d->shard->counters.fired++;
@@ -104,7 +104,7 @@ static struct firing *firing_add(struct shard *s, struct dispatcher *d,
 {
     struct firing *f = mem_zalloc(sizeof(*f));
     assert(d->state == DISPATCHER_OPEN);
-    assert(!*s->firings_end); /* it is the end of the list: none is cut off */
+    assert(!*s->firings_end); /* the list ends here */
     f->dispatcher = d;
     dispatcher_ref(d);
     snprintf(f->name, sizeof(f->name), "%s", schedule->name);
@@ -132,7 +132,7 @@ void schedules_due(struct shard *s, struct engine_queue *q, const struct schedul
         firing_add(s, d, schedule, &none)->op.fire.refused = STATUS_INVALID_FIELD;
         return;
     }
-    struct schedule at = *schedule; /* its body stays the engine's */
+    struct schedule at = *schedule; /* a copy; its body is the engine's */
     for (int i = 0; i < STEPS_MAX && at.timing.next_ms <= now.wall_ms; i++) {
         struct schedule_step step = schedule_decide(&at, zone, now.wall_ms);
         at.timing = schedule_after(&at.timing, &step);
@@ -159,7 +159,7 @@ void schedules_fire(struct shard *s)
     }
 }
 
-/* What clients ask */
+/* What clients ask for */
 
 static void done(struct engine_op *op)
 {
@@ -175,13 +175,13 @@ static void done(struct engine_op *op)
         snprintf(r->detail, sizeof(r->detail),
                  "Queue \"%s\" has no schedule \"%s\"; GET /v1/queues/%s/schedules lists them.",
                  r->queue, op->schedule.name, r->queue);
-    shard_end(r->shard, r, op->status);
+    request_conclude(r->shard, r, op->status);
 }
 
 void schedules_request(struct dispatcher *d, struct request *r)
 {
     const bool sets = r->op.verb == ENGINE_SCHEDULE_SET;
-    assert(sets == (r->kind == REQUEST_SCHEDULE_SET)); /* the one that creates queues */
+    assert(sets == (r->kind == REQUEST_SCHEDULE_SET)); /* only a set creates queues */
     assert(d->state == DISPATCHER_OPEN);
     const struct priority_ref *priority = sets ? &r->op.schedule.set->draft.priority : NULL;
     int slot;

@@ -1,192 +1,10 @@
 #include "broker/shard.h"
-#include "base/mem.h"
 #include "base/plant.h"
 #include "base/turn.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TIMER_MS_MAX 1000 /* the wall clock may be set: look at it at least this often */
-
-/* Lists of requests */
-
-void list_insert(struct request_list *l, struct request *r, struct request *before)
-{
-    assert(!r->next);
-    assert(!r->prev);
-    assert(l->first != r); /* it is in no list: in two it would be served twice */
-    r->next = before;
-    r->prev = before ? before->prev : l->last;
-    *(r->prev ? &r->prev->next : &l->first) = r;
-    *(before ? &before->prev : &l->last) = r;
-}
-
-void list_append(struct request_list *l, struct request *r)
-{
-    list_insert(l, r, NULL);
-}
-
-void list_remove(struct request_list *l, struct request *r)
-{
-    assert(r->prev ? r->prev->next == r : l->first == r); /* it is in this list */
-    assert(r->next ? r->next->prev == r : l->last == r);
-    *(r->prev ? &r->prev->next : &l->first) = r->next;
-    *(r->next ? &r->next->prev : &l->last) = r->prev;
-    r->next = r->prev = NULL;
-}
-
-/* Answers */
-
-void shard_finish(struct shard *s, struct request *r, enum status status)
-{
-    assert(r->tag == REQUEST_TAG);
-    assert(r->shard == s);
-    assert(!r->work || !r->work->parked); /* else it would get a message after its answer */
-    r->status = status;
-    list_append(&s->finished, r);
-}
-
-void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
-                  const char *detail)
-{
-    snprintf(r->field, sizeof(r->field), "%s", field);
-    snprintf(r->detail, sizeof(r->detail), "%s", detail);
-    shard_finish(s, r, status);
-}
-
-/* What a work has allocated, by its kind; NULL: such a work has nothing. */
-static void *owned_by(const struct work *w)
-{
-    switch (w->kind) {
-    case WORK_CLAIM:
-        return w->claim.items;
-    case WORK_ESCALATION:
-        return w->escalation.items;
-    case WORK_EXPLANATION:
-        return w->explanation.counts;
-    case WORK_SHOW:
-        return w->show.left;
-    case WORK_STORE:
-        return w->store.portions;
-    default:
-        return NULL;
-    }
-}
-
-void work_free(struct shard *s, struct request *r)
-{
-    struct work *w = r->work;
-    if (!w)
-        return;
-    assert(w->tag == WORK_TAG);
-    assert(w->request == r);
-    assert(!w->parked);                                      /* else a line leads to freed memory */
-    assert(w->kind != WORK_SHOW || w->show.left_count == 0); /* their references were given back */
-    assert(w->kind != WORK_STORE || w->store.out == 0);      /* the engine has none of its ops */
-    shard_set_timer(s, w, INT64_MAX);
-    free(owned_by(w));
-    w->tag = 0;
-    free(w);
-    r->work = NULL;
-}
-
-/* A request starts over when its queue was deleted under it. Each start is a round trip to the
- * database, so it may lose many races in a row against somebody who does nothing but delete; the
- * bound is there for a database that never gets it right. */
-#define RESTARTS_MAX 100
-
-/* As it came, but for the time that it has waited. */
-static void start_over(struct shard *s, struct request *r)
-{
-    struct dispatcher *d = r->dispatcher;
-    assert(r->count == 0); /* nothing of it was done, so nothing is done twice */
-    assert(d);
-    assert(d->shard == s);
-    if (d->state == DISPATCHER_OPEN && d->queue->gone)
-        dispatcher_touched(d->queue);
-    if (r->work && r->work->kind == WORK_CLAIM) {
-        bool waits = r->work->timer.height > 0;
-        int64_t left_ms = waits ? r->work->timer.key - s->now.mono_ms : 0;
-        r->claim.wait_ms = left_ms > 0 ? left_ms : 0;
-        r->op.visit = r->work->claim.visit;
-    }
-    work_free(s, r);
-    r->dispatcher = NULL;
-    dispatcher_unref(d);
-    r->looked_up = false;
-    if (r->kind == REQUEST_CONFIGURE)
-        r->configure.stay = 0;
-    r->restarts++;
-    shard_take_again(s, r);
-}
-
-void shard_end(struct shard *s, struct request *r, enum status status)
-{
-    bool gone = status == STATUS_QUEUE_NOT_FOUND && engine_has(s->engine, ENGINE_SHARED);
-    if (gone && r->dispatcher && r->count == 0 && r->restarts < RESTARTS_MAX && !s->draining)
-        start_over(s, r);
-    else
-        shard_finish(s, r, status);
-}
-
-/* From here on the request is the port's. */
-static void deliver(struct shard *s, struct request *r)
-{
-    assert(r->tag == REQUEST_TAG); /* else it was answered before */
-    assert(!r->work);
-    assert(!r->dispatcher);
-    assert(s->counters.under_way > 0);
-    r->tag = 0;
-    s->counters.under_way--;
-    if (r->port->loop == s->loop)
-        r->done(r);
-    else
-        inbox_put(&r->port->inbox, &r->mail);
-}
-
-static void answer(struct shard *s, struct request *r)
-{
-    struct dispatcher *d = r->dispatcher;
-    work_free(s, r);
-    r->dispatcher = NULL;
-    if (d)
-        dispatcher_unref(d);
-    uint8_t before = r->local ? 0 : atomic_fetch_or(&r->flags, REQUEST_ANSWERED);
-    assert(!(before & REQUEST_ANSWERED));
-    if (before & REQUEST_HUNG_UP && !r->hangup_taken)
-        r->answer_waits = true;
-    else
-        deliver(s, r);
-}
-
-struct work *work_new(struct shard *s, struct request *r, enum work_kind kind)
-{
-    uint64_t ticket = ++s->next_ticket;
-    struct work *w = mem_alloc(sizeof(*w) + order_node_extra(ticket));
-    assert(r->tag == REQUEST_TAG);
-    assert(r->shard == s);
-    assert(!r->work); /* else its op or its place in line would be lost */
-    assert(kind < WORK_KIND_COUNT);
-    w->tag = WORK_TAG;
-    w->kind = kind;
-    w->request = r;
-    w->parked = false;
-    w->timer.tie = ticket;
-    w->timer.height = 0;
-    r->work = w;
-    return w;
-}
-
-void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms)
-{
-    assert(w->tag == WORK_TAG);
-    if (w->timer.height > 0)
-        order_remove(&s->timers, &w->timer);
-    w->timer.key = mono_ms;
-    if (mono_ms != INT64_MAX)
-        order_insert(&s->timers, &w->timer);
-}
 
 /* The engine */
 
@@ -275,7 +93,7 @@ static void op_done(struct engine_op *op)
         r->settle.urgent_waiting = outranked(r, op);
     if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
-    shard_end(s, r, op->status);
+    request_conclude(s, r, op->status);
 }
 
 void shard_pass_on(struct dispatcher *d, struct request *r)
@@ -328,6 +146,7 @@ static request_fn *const handlers[REQUEST_KIND_COUNT] = {
     [REQUEST_STATS] = explain_stats,
     [REQUEST_SCHEDULE_SET] = schedules_request,
     [REQUEST_SCHEDULE] = schedules_request,
+    [REQUEST_PLACEMENT] = placement_change,
 };
 
 /* How much may be under way before this request is too much. What ends work or hands it out is
@@ -351,14 +170,14 @@ static bool refused_early(struct shard *s, struct request *r)
     assert(s->counters.under_way >= s->counters.waiting + s->led); /* else all would be refused */
     uint64_t busy = s->counters.under_way - s->counters.waiting - s->led;
     if (s->draining && !reads) {
-        shard_refuse(s, r, STATUS_DRAINING, "",
-                     "The server is shutting down; try again when it is back.");
+        request_refuse(s, r, STATUS_DRAINING, "",
+                       "The server is shutting down; try again when it is back.");
         return true;
     }
     if (busy > s->broker->options.inbox_max && !reads && busy > inbox_limit(s, r)) {
         s->counters.refused_overloaded++;
-        shard_refuse(s, r, STATUS_OVERLOADED, "",
-                     "Too many requests are under way; try again in a moment.");
+        request_refuse(s, r, STATUS_OVERLOADED, "",
+                       "Too many requests are under way; try again in a moment.");
         return true;
     }
     return false;
@@ -409,6 +228,8 @@ static void take(struct shard *s, struct request *r)
     dispatcher_ref(d);
     if (d->state == DISPATCHER_OPENING)
         list_append(&d->parked, r);
+    else if (config_moves(&d->queue->config) && !move_lets_in(r))
+        move_refuse(d, r);
     else
         handlers[r->kind](d, r);
 }
@@ -457,7 +278,7 @@ static void run_timers(struct shard *s)
         struct work *w = container_of(n, struct work, timer);
         assert(w->tag == WORK_TAG);
         assert(work_timers[w->kind]);
-        shard_set_timer(s, w, INT64_MAX);
+        work_set_timer(s, w, INT64_MAX);
         work_timers[w->kind](w->request);
     }
 }
@@ -489,10 +310,19 @@ static void on_timer(uv_timer_t *t)
     stay_awake(s, true);
 }
 
+/* While a sweep is under way nothing can be begun: but an engine that waits for others looks then
+ * whether to wait on. */
+static int64_t sweep_due_ms(struct shard *s)
+{
+    if (s->draining || s->engine->failed)
+        return INT64_MAX;
+    int64_t due_ms = engine_next_due_ms(s->engine, s->now);
+    return s->sweeping && due_ms < SWEEP_UNDER_WAY_MS ? SWEEP_UNDER_WAY_MS : due_ms;
+}
+
 static void arm_timer(struct shard *s)
 {
-    bool asleep = s->sweeping || s->draining || s->engine->failed;
-    int64_t due_ms = asleep ? INT64_MAX : engine_next_due_ms(s->engine, s->now);
+    int64_t due_ms = sweep_due_ms(s);
     const struct order_node *first = order_first(&s->timers);
     if (first && first->key - s->now.mono_ms < due_ms)
         due_ms = first->key - s->now.mono_ms;
@@ -524,7 +354,7 @@ static void answer_finished(struct shard *s)
     while ((r = s->finished.first) && !shard_is_late(s)) {
         list_remove(&s->finished, r);
         s->shown += r->answer_len;
-        answer(s, r);
+        request_answer(s, r);
     }
 }
 
@@ -634,7 +464,7 @@ static void on_hangups(uv_async_t *async)
         assert(!r->hangup_taken);
         r->hangup_taken = true;
         if (r->answer_waits)
-            deliver(s, r);
+            request_give_back(s, r);
         else
             shard_hangup(r);
     }

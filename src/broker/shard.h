@@ -2,6 +2,8 @@
  * here runs on the shard's own loop.
  *
  *   shard.c          the loop: requests in, ops to the engine, answers out; timers; drain
+ *   request.c        a request: the lists it stands in, and how it ends
+ *   work.c           what a request needs while it is under way
  *   dispatcher.c     a queue as its shard has it: found, opened, referred to, unlisted
  *   creation.c       queues that are not known yet: made, or found where another process made them
  *   configuration.c  a queue gets another configuration, and the dispatcher follows
@@ -18,6 +20,8 @@
  *   show.c           queues are shown, one or all of them
  *   explain.c        why a message waits; how many messages have aged or are late
  *   claim_rate.c     how many messages were claimed of late
+ *   move.c           a queue moves to another server: what is still done here
+ *   forward.c        requests to another server, on a thread of its own
  *   schedules.c      messages of due times; what clients ask about schedules
  *   backup.c         a copy of the store, on a thread of its own
  *   alerts.c         thresholds that were crossed; webhook.c posts them */
@@ -35,8 +39,9 @@
 
 struct shard;
 
-#define SWEEP_MAX  500         /* messages that time passes for in one sweep */
-#define SHARE_FREE (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
+#define SWEEP_MAX          500         /* messages that time passes for in one sweep */
+#define SWEEP_UNDER_WAY_MS 20          /* how often the engine is asked while one is under way */
+#define SHARE_FREE         (64 * 1024) /* bytes of answers in a turn before anybody looks at the clock */
 
 /* The request that an op was submitted for, by op->user. */
 #define REQUEST_TAG                                                                                \
@@ -79,6 +84,7 @@ struct work {
     union {
         struct { /* CREATION, CONFIGURATION */
             struct queue_config config;
+            char schedule_name[QUEUE_NAME_MAX + 1]; /* of one that keeps a level */
         } configuration;
         struct {
             void (*then)(struct dispatcher *d, struct request *r); /* what to do with it */
@@ -102,6 +108,7 @@ struct work {
             uint64_t limit; /* how many in all */
             double credit;  /* how many may be done now */
             int64_t credited_ms;
+            uint32_t ids_left; /* of op.bulk.ids, behind those of the present portion */
         } portions;
         struct {
             struct escalate_item *items; /* owned: those of a page that match */
@@ -228,6 +235,7 @@ struct broker {
     struct engine **engines;
     struct broker_port *ports;
     struct webhooks *webhooks;
+    struct forwards *forwards;
     _Atomic uint32_t queue_count;
     uv_mutex_t backups_mutex; /* guards what follows */
     struct broker_backup *backups;
@@ -258,20 +266,27 @@ void shard_look_at_clock(struct shard *s); /* unless it was done in this turn */
 bool shard_is_late(const struct shard *s);
 void shard_submit(struct shard *s, struct engine_op *op);
 void shard_touched(struct shard *s, struct engine_queue *q); /* a sweep has changed it */
-void shard_finish(struct shard *s, struct request *r, enum status status);
-/* Finishes a request with the status that the engine gave. If that says that the queue is gone,
- * another process may have made it again: then the request starts over instead. */
-void shard_end(struct shard *s, struct request *r, enum status status);
-void shard_refuse(struct shard *s, struct request *r, enum status status, const char *field,
-                  const char *detail);
 void shard_pass_on(struct dispatcher *d, struct request *r); /* r->op, as it is, to the engine */
-void shard_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
-struct work *work_new(struct shard *s, struct request *r, enum work_kind kind); /* it has none */
-void work_free(struct shard *s, struct request *r);        /* its timer too; r->work may be NULL */
-int64_t shard_oldest_ready_ms(const struct dispatcher *d); /* its age; -1: none, or not known */
+int64_t shard_oldest_ready_ms(const struct dispatcher *d);   /* its age; -1: none, or not known */
+
+/* request.c */
 void list_insert(struct request_list *l, struct request *r, struct request *before);
 void list_append(struct request_list *l, struct request *r);
 void list_remove(struct request_list *l, struct request *r);
+void request_finish(struct shard *s, struct request *r, enum status status);
+void request_refuse(struct shard *s, struct request *r, enum status status, const char *field,
+                    const char *detail);
+/* Finishes a request with the status that the engine gave. If that says that the queue is gone,
+ * another process may have made it again: then the request starts over instead. */
+void request_conclude(struct shard *s, struct request *r, enum status status);
+/* It was finished: gives it back, unless a hang-up is on its way to it. */
+void request_answer(struct shard *s, struct request *r);
+void request_give_back(struct shard *s, struct request *r); /* it is the port's from here on */
+
+/* work.c */
+struct work *work_new(struct shard *s, struct request *r, enum work_kind kind); /* it has none */
+void work_free(struct shard *s, struct request *r); /* its timer too; r->work may be NULL */
+void work_set_timer(struct shard *s, struct work *w, int64_t mono_ms); /* INT64_MAX: none */
 
 /* dispatch.c */
 void dispatch_claim(struct dispatcher *d, struct request *r);
@@ -311,6 +326,8 @@ void schedules_due(struct shard *s, struct engine_queue *q, const struct schedul
                    struct instant now); /* the engine shows it, in a sweep */
 void schedules_fire(struct shard *s);   /* what is due */
 void schedules_request(struct dispatcher *d, struct request *r);
+/* placement.c */
+void placement_change(struct dispatcher *d, struct request *r);
 void schedules_forget(struct dispatcher *d); /* it goes */
 
 /* escalate.c */
@@ -323,6 +340,13 @@ void store_go_on(struct request *r);
 
 /* import.c */
 void import_check(struct dispatcher *d, struct request *r);
+
+/* move.c */
+/* Of a queue that moves: whether the request is for this server. */
+bool move_lets_in(const struct request *r);
+void move_refuse(struct dispatcher *d, struct request *r);
+/* It is finished: what this server does not have is to be asked for at the other one. */
+void move_finish(const struct dispatcher *d, struct request *r);
 
 /* dispatcher.c */
 struct dispatcher *dispatcher_find(struct shard *s, const char *name); /* NULL: not known */

@@ -1,4 +1,4 @@
-/* Queues are shown to whoever asks: one, or all of them, over all shards and in portions. */
+/* Shows queues to clients: one queue, or all queues of all shards, in portions. */
 #include "base/mem.h"
 #include "broker/shard.h"
 
@@ -10,7 +10,7 @@ static void show(struct dispatcher *d, struct request *r)
 static void show_one(struct dispatcher *d, struct request *r)
 {
     show(d, r);
-    shard_finish(d->shard, r, STATUS_OK);
+    request_finish(d->shard, r, STATUS_OK);
 }
 
 void show_queue(struct dispatcher *d, struct request *r)
@@ -18,8 +18,8 @@ void show_queue(struct dispatcher *d, struct request *r)
     view_refresh(d, r, show_one);
 }
 
-/* Every shard shows its queues, in portions, then hands the request to the next. Those that come
- * meanwhile are not shown, those that go meanwhile perhaps not. */
+/* Each shard shows its queues in portions, then hands the request to the next shard. Queues that
+ * are made meanwhile are not shown, and queues that are deleted meanwhile may be missing. */
 
 #define SHOW_PORTION 200
 
@@ -28,7 +28,7 @@ static void pass_along(struct shard *s, struct request *r)
     assert(r->kind == REQUEST_QUEUES);
     assert(!r->dispatcher);
     if (s->index + 1 == s->broker->shard_count) {
-        shard_finish(s, r, STATUS_OK);
+        request_finish(s, r, STATUS_OK);
         return;
     }
     work_free(s, r);
@@ -49,7 +49,7 @@ void show_go_on(struct request *r)
         dispatcher_unref(d);
     }
     if (w->show.left_count > 0)
-        shard_set_timer(s, w, s->now.mono_ms + 1);
+        work_set_timer(s, w, s->now.mono_ms + 1);
     else
         pass_along(s, r);
 }
@@ -84,18 +84,18 @@ static void looked(struct engine_op *op)
     struct request *r = request_of_op(op);
     enum status status = op->status;
     assert(op == &work_of(r, WORK_SHOW)->own);
-    if (!status && op->sweep.cursor > 0) { /* others have their turn between two portions */
+    if (!status && op->sweep.cursor > 0) { /* others get their turn in between */
         shard_submit(r->shard, op);
         return;
     }
     work_free(r->shard, r); /* and the op, which is in it */
     if (status)
-        shard_finish(r->shard, r, status);
+        request_finish(r->shard, r, status);
     else
         show_known(r->shard, r);
 }
 
-/* What other processes made, filled and deleted counts too. */
+/* Queues that other processes have made, filled or deleted are included. */
 void show_queues(struct shard *s, struct request *r)
 {
     if (!r->show.fresh || !engine_has(s->engine, ENGINE_SHARED)) {

@@ -1,11 +1,12 @@
-/* Messages come in, enqueued or imported. A large batch is stored in portions, so that no turn has
- * to copy all of it into a store: each portion is an op of its own, and the next ones are submitted
- * before the first is durable. Each item stands for itself, so nobody can tell. */
+/* Stores messages that were enqueued or imported. A large batch is stored in portions, so that no
+ * turn has to copy all of it into a store. Each portion is an op of its own, and the next portions
+ * are submitted before the first is durable. Clients do not notice, because each item of a batch
+ * succeeds or fails by itself. */
 #include "base/mem.h"
 #include "broker/shard.h"
 
-#define PORTION_BYTES (256 * 1024) /* of bodies; at least one message */
-#define PORTIONS_MAX  4            /* in a turn, at whose end the engine writes them together */
+#define PORTION_BYTES (256 * 1024) /* of bodies in one portion, which has at least one message */
+#define PORTIONS_MAX  4            /* in one turn; at its end the engine writes them together */
 
 static uint32_t count_of(const struct request *r)
 {
@@ -19,7 +20,7 @@ static size_t body_len(const struct request *r, uint32_t i)
     return d->payload_len + d->metadata_len + d->dedup_len;
 }
 
-/* One past the last item of the portion that begins with `from`. */
+/* The end of the portion that begins at `from`: one past its last item. */
 static uint32_t portion_end(const struct request *r, uint32_t from, size_t *bytes)
 {
     uint32_t count = count_of(r), end = from;
@@ -52,19 +53,20 @@ static void refuse_items(const struct request *r, const struct engine_op *op, en
         op->import.items[i].status = status;
 }
 
-/* A portion that was refused is told item by item, unless all were. An engine that went away may
- * have stored anything: that is told of the whole. */
+/* If some portions were stored, each item tells whether it was refused. If none was, the whole
+ * request is refused. It is refused as a whole, too, if the engine went away: then it is not known
+ * what was stored. */
 static void finish(struct request *r)
 {
     struct work *w = work_of(r, WORK_STORE);
-    assert(w->store.out == 0); /* what is under way may yet be stored, or refused */
+    assert(w->store.out == 0); /* a portion under way may still be stored */
     assert(w->store.next_item == count_of(r));
     bool told =
         !w->store.refused || (r->count > 0 && w->store.refused != STATUS_ENGINE_UNAVAILABLE);
     struct engine_op all = portion_op(r, 0, count_of(r));
     if (!told)
-        refuse_items(r, &all, STATUS_OK); /* it may begin anew */
-    shard_end(r->shard, r, told ? STATUS_OK : w->store.refused);
+        refuse_items(r, &all, STATUS_OK); /* the request may be tried again */
+    request_conclude(r->shard, r, told ? STATUS_OK : w->store.refused);
 }
 
 static void portion_done(struct engine_op *op)
@@ -103,11 +105,11 @@ static void submit_portion(struct request *r)
     shard_submit(s, op);
 }
 
-/* Its queue was deleted, or the engine is away. */
+/* Refuses the items that were not submitted: the queue was deleted, or the engine is away. */
 static void give_up_rest(struct request *r, enum status status)
 {
     struct work *w = work_of(r, WORK_STORE);
-    assert(w->store.next_item < count_of(r)); /* else they were told already */
+    assert(w->store.next_item < count_of(r)); /* otherwise all items were submitted */
     struct engine_op rest = portion_op(r, w->store.next_item, count_of(r));
     refuse_items(r, &rest, status);
     w->store.refused = status;
@@ -128,7 +130,7 @@ void store_go_on(struct request *r)
     for (int n = 0; n < PORTIONS_MAX && w->store.next_item < count && !shard_is_late(r->shard); n++)
         submit_portion(r);
     if (w->store.next_item < count)
-        shard_set_timer(r->shard, w, r->shard->now.mono_ms + 1);
+        work_set_timer(r->shard, w, r->shard->now.mono_ms + 1);
     dispatch_mark(d);
 }
 
@@ -150,7 +152,7 @@ void store_items(struct dispatcher *d, struct request *r)
         shard_pass_on(d, r);
         return;
     }
-    work_free(d->shard, r); /* of a look */
+    work_free(d->shard, r); /* left from a refreshed view */
     struct work *w = work_new(d->shard, r, WORK_STORE);
     w->store.portions = mem_alloc(portions * sizeof(*w->store.portions));
     w->store.portions_max = portions;

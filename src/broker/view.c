@@ -1,5 +1,5 @@
-/* A fresh view of a queue. Other processes may have filled a queue of which this one knows that it
- * is empty: what decides by the view asks for it first. */
+/* A fresh view of a queue. Another process may have filled a queue that this process knows to be
+ * empty. So a request that depends on the view asks for a fresh one first. */
 #include "broker/shard.h"
 
 static void look_done(struct engine_op *op)
@@ -7,7 +7,7 @@ static void look_done(struct engine_op *op)
     struct request *r = request_of_op(op);
     assert(op == &work_of(r, WORK_VIEW)->own);
     if (op->status || r->dispatcher->state != DISPATCHER_OPEN)
-        shard_end(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
+        request_conclude(r->shard, r, op->status ? op->status : STATUS_QUEUE_NOT_FOUND);
     else
         work_of(r, WORK_VIEW)->view.then(r->dispatcher, r);
 }

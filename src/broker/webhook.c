@@ -18,14 +18,14 @@
 
 STAILQ_HEAD(webhook_list, webhook);
 
-/* The host and port of URLs, in small letters; there as long as something waits for it. */
+/* Who gets webhooks: a host and port, in small letters. Exists while webhooks wait for it. */
 struct receiver {
     char *name;
-    unsigned waiting; /* under the mutex */
-    unsigned active;  /* the thread's: under way */
+    unsigned waiting; /* webhooks that wait for it; under the mutex */
+    unsigned active;  /* webhooks under way; the thread's own */
 };
 
-/* What waits of one queue, in order of arrival. Only the first may be sent. */
+/* The waiting webhooks of one queue, in order of arrival. Only the first may be sent. */
 struct line {
     char queue[QUEUE_NAME_MAX + 1];
     struct webhook_list hooks;
@@ -34,44 +34,44 @@ struct line {
 struct webhook {
     char queue[QUEUE_NAME_MAX + 1];
     char *url;
-    struct receiver *receiver; /* as is the next: while it waits */
+    struct receiver *receiver; /* while it waits, as is the line */
     struct line *line;
     struct buf body;
-    unsigned rank; /* how many of its receiver wait before it; under the mutex, as is … */
-    bool started;  /* … whether a try was ever begun: until then it may be dropped for another */
+    unsigned rank; /* how many wait before it for the same receiver; under the mutex */
+    bool started;  /* whether a try was begun: until then it may be dropped. Under the mutex */
     STAILQ_ENTRY(webhook) next;
     STAILQ_ENTRY(webhook) next_in_line;
 
-    /* The thread's. */
+    /* The thread's own. */
     struct webhooks *owner;
-    unsigned tries;  /* that failed */
-    uint64_t due_ms; /* of the next try */
+    unsigned tries;  /* tries that failed */
+    uint64_t due_ms; /* when the next try is due */
     CURL *easy;      /* NULL when no try is under way */
-    bool local;      /* the address of the try under way was refused */
+    bool local;      /* the try under way was refused, because its address is local */
 };
 
 struct webhooks {
     struct webhook_options options;
     atomic_uint_fast64_t lost;
     uv_thread_t thread;
-    uv_mutex_t mutex;            /* of what follows; never held while something is sent */
-    struct webhook_list waiting; /* in order of arrival; what is started, the thread takes out */
+    uv_mutex_t mutex;            /* for what follows; never held while something is sent */
+    struct webhook_list waiting; /* in order of arrival; the thread takes out what it starts */
     unsigned waiting_count;
-    struct map receivers; /* by name, of what waits */
-    struct map lines;     /* by queue, likewise */
+    struct map receivers; /* by name, those that webhooks wait for */
+    struct map lines;     /* by queue, those that have webhooks */
     bool started;
     bool stopping;
-    CURLM *multi; /* made by the thread; a wake-up ends its waiting */
+    CURLM *multi; /* made by the thread; a wake-up ends its sleep */
 
-    /* The thread's. */
+    /* The thread's own. */
     unsigned active_count;
     struct curl_slist *headers;
 };
 
 /* Addresses */
 
-/* Where clouds tell a machine its secrets, besides 169.254.169.254. They are in networks of which
- * the rest may have receivers, so they are named one by one. */
+/* Addresses at which clouds tell a machine its secrets, besides 169.254.169.254. Other addresses of
+ * these networks may be receivers, so these are named one by one. */
 static const uint8_t metadata_v4[][4] = {
     {100, 100, 100, 200}, /* Alibaba */
     {168, 63, 129, 16},   /* Azure */
@@ -96,7 +96,7 @@ static bool is_local_v4(const uint8_t a[4])
            (a[0] == 169 && a[1] == 254) || a[0] >= 224;
 }
 
-/* Where an IPv6 address carries an IPv4 address, or -1. */
+/* The place of an IPv4 address inside an IPv6 address; -1: it has none. */
 static int carried_v4(const uint8_t a[16])
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, compatible[12] = {0},
@@ -142,7 +142,7 @@ static uint64_t now_ms(void)
     return uv_hrtime() / 1000000;
 }
 
-/* The host and port of a URL: behind the scheme and a user's name, before the path. */
+/* The host and port of a URL: after the scheme and the user's name, before the path. */
 static char *receiver_name(const char *url)
 {
     const char *from = strstr(url, "://");
@@ -170,7 +170,7 @@ static struct webhook *webhook_new(struct webhooks *w, const char *queue, const 
 
 static void webhook_free(struct webhook *h)
 {
-    assert(!h->easy); /* else curl reads its body */
+    assert(!h->easy); /* otherwise curl still reads its body */
     free(h->url);
     buf_fini(&h->body);
     free(h);
@@ -191,7 +191,7 @@ static void easy_set_up(CURL *easy, struct webhook *h)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, h);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, h);
-    /* Behind a proxy the address that is looked at would be the proxy's, and not the receiver's. */
+    /* With a proxy, the address that is checked would be the proxy's and not the receiver's. */
     if (!w->options.local)
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, w->headers);
@@ -200,15 +200,15 @@ static void easy_set_up(CURL *easy, struct webhook *h)
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ignore_answer);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)WEBHOOK_MS_MAX);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* the next may be days away */
+    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L); /* the next webhook may come in days */
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "triaged/" TRIAGE_VERSION);
-    /* A name lookup that hangs would hold up the end of the process. */
+    /* Otherwise a name lookup that hangs would delay the end of the process. */
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     if (*w->options.cacert)
         curl_easy_setopt(easy, CURLOPT_CAINFO, w->options.cacert);
 }
 
-/* Standing in line. The mutex is held. */
+/* Lines of waiting webhooks. The mutex is held. */
 
 static struct receiver *receiver_get(struct webhooks *w, char *name)
 {
@@ -247,7 +247,7 @@ static void put_in(struct webhooks *w, struct webhook *h)
     w->waiting_count++;
 }
 
-/* A receiver and a line go with their last. */
+/* The last webhook removes its receiver and its line. */
 static void take_out(struct webhooks *w, struct webhook *h)
 {
     struct receiver *r = h->receiver;
@@ -274,15 +274,17 @@ static void take_out(struct webhooks *w, struct webhook *h)
 
 /* The thread */
 
-/* Whether a webhook has its turn: nothing of its queue is before it, and there are places left. */
+/* Whether the webhook may be sent: it is the first of its queue, and its receiver has a free
+ * place. */
 static bool has_turn(const struct webhook *h)
 {
     return STAILQ_FIRST(&h->line->hooks) == h && h->receiver->active < WEBHOOK_PARALLEL_MAX;
 }
 
-/* The webhook to send now, or NULL: of the receiver with the fewest under way, the oldest. So who
- * answers waits for one place, and not for all that was posted to those who do not. The mutex is
- * held. `*due_ms` falls to the time of the next try that has to wait. */
+/* The webhook to send now, or NULL. It is the oldest one for the receiver that has the fewest under
+ * way. So a receiver that answers waits for one place only, however many webhooks wait for
+ * receivers that do not answer. The mutex is held. `*due_ms` is lowered to the time of the next try
+ * that has to wait. */
 static struct webhook *find_next(struct webhooks *w, uint64_t *due_ms)
 {
     uint64_t now = now_ms();
@@ -306,7 +308,7 @@ static struct webhook *find_next(struct webhooks *w, uint64_t *due_ms)
 
 static void webhook_start(struct webhooks *w, struct webhook *h)
 {
-    assert(!h->easy); /* else it would be sent twice */
+    assert(!h->easy); /* otherwise it would be sent twice */
     assert(STAILQ_FIRST(&h->line->hooks) == h);
     assert(h->receiver->active < WEBHOOK_PARALLEL_MAX);
     assert(w->active_count < WEBHOOK_ACTIVE_MAX);
@@ -348,7 +350,7 @@ static void give_up(struct webhooks *w, const struct webhook *h, const char *why
     log_warn("webhook given up", "queue=%s reason=\"%s\"", h->queue, why);
 }
 
-/* NULL when the webhook was delivered; else a constant text that says why not. */
+/* NULL: the webhook was delivered. Otherwise a constant text that says why not. */
 static const char *outcome(const struct webhook *h, CURLcode result)
 {
     long status = 0;
@@ -424,7 +426,7 @@ static void thread_main(void *arg)
     }
 }
 
-/* Everybody else */
+/* What the other threads call */
 
 struct webhooks *webhooks_new(const struct webhook_options *options)
 {
@@ -444,8 +446,9 @@ static void drop(struct webhooks *w, struct webhook *h)
     webhook_free(h);
 }
 
-/* The last of the receiver that has the most, if it has more than the newcomer's, which has `most`;
- * NULL: it has not. The mutex is held. */
+/* The webhook to drop for a new one: the last of the receiver that has the most, if it has more
+ * than `most`, which is what the receiver of the new one has. NULL: no receiver has more. The mutex
+ * is held. */
 static struct webhook *find_surplus(struct webhooks *w, unsigned most)
 {
     struct webhook *h, *found = NULL;
@@ -459,8 +462,8 @@ static struct webhook *find_surplus(struct webhooks *w, unsigned most)
     return found;
 }
 
-/* Whether there is a place for it. `*dropped` is whose place it was, if it was somebody's. The
- * mutex is held. */
+/* Whether there is room for a new webhook. If another one lost its place, `*dropped` is that one.
+ * The mutex is held. */
 static bool has_room(struct webhooks *w, const char *url, struct webhook **dropped)
 {
     char *name = receiver_name(url);

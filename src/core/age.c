@@ -72,8 +72,9 @@ bool age_late(const struct queue_config *config, int rank, int64_t ready_ms, int
     return max_ms > 0 && age_between(config, ready_ms, now_ms) > max_ms;
 }
 
-/* Two pauses become one of the same length that ends with the second: what has waited since before
- * both cannot tell, only what became ready in between. */
+/* Makes one pause of the two oldest: it is as long as both together and ends when the second ended.
+ * For a message that has waited since before both pauses nothing changes. Only a message that
+ * became ready during the first pause or between the two counts as younger than before. */
 static void merge_oldest(struct queue_config *config)
 {
     struct pause *p = config->pauses;
@@ -88,7 +89,8 @@ static int64_t no_sooner(int64_t ms, int64_t than_ms)
     return ms > than_ms ? ms : than_ms;
 }
 
-/* Should the wall clock have gone back, pauses still follow one another and do not overlap. */
+/* If the wall clock was set back, the new time is moved forward, so that pauses stay in order and
+ * do not overlap. */
 void age_pause(struct queue_config *config, bool paused, int64_t now_ms)
 {
     struct pause *last = config->pause_count ? &config->pauses[config->pause_count - 1] : NULL;

@@ -133,12 +133,12 @@ static bool levels_distinct(const struct queue_config *c)
 static bool level_valid(const struct level *l)
 {
     return l->name[0] && within(l->number, -LEVEL_NUMBER_MAX, LEVEL_NUMBER_MAX) &&
-           l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX && /* and is a number */
+           l->weight >= WEIGHT_UNIT / 2 && l->weight <= WEIGHT_MAX && /* false for NaN, too */
            within(l->age_ms, 0, DELAY_SECONDS_MAX * 1000) &&
            within(l->max_wait_ms, 0, DELAY_SECONDS_MAX * 1000) && l->max_in_flight <= IN_FLIGHT_MAX;
 }
 
-/* They follow one another, and only the last can be open. */
+/* Pauses are in order and do not overlap. Only the last one may still be open. */
 static bool pauses_valid(const struct queue_config *c)
 {
     int64_t after_ms = -TIME_MS_MAX - 1;

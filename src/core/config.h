@@ -71,7 +71,23 @@ struct queue_config {
     uint64_t alert_dead_letters;         /* 0: none */
     int64_t alert_oldest_ready_seconds;  /* 0: none */
     char alert_webhook[WEBHOOK_MAX + 1]; /* empty: none */
+
+    /* The server that the queue moves to. Not empty: this queue takes no new messages but those of
+     * its own schedules (config_moves()), and hands none out. The broker sees to the second. */
+    char forward_to[FORWARD_URL_MAX + 1];      /* a URL without a slash at its end; empty: none */
+    char forward_token[FORWARD_TOKEN_MAX + 1]; /* for that server; a secret; empty: none */
 };
+
+static inline bool config_moves(const struct queue_config *config)
+{
+    return config->forward_to[0] != '\0';
+}
+
+/* Whether claims find nothing, whatever there is. */
+static inline bool config_closed(const struct queue_config *config)
+{
+    return config->paused || config_moves(config);
+}
 
 /* Whether this code could have made the configuration. Ask before relying on one that was read from
  * a disk or a database. */

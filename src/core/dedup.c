@@ -113,7 +113,8 @@ void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hi
         dedup_put(q, m);
 }
 
-/* Only a key that lives with the message, and still names this one, goes with it. */
+/* With the message goes only a key that has no time limit (`DEDUP_LIVE`) and whose first message is
+ * this one. */
 bool queue_key_drop(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere)
 {
     const char *key = message_dedup_key(m);

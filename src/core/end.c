@@ -26,7 +26,8 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
     queue_report(q, m, REPORT_ENDED, m->state, m->slot, false);
     queue_delist(q, m);
     bool keep = kept_in_memory(q, to);
-    if (to == MESSAGE_DONE && !keep) { /* straight out: history is a place only when it is kept */
+    /* without a history a done message has no place to move to */
+    if (to == MESSAGE_DONE && !keep) {
         order_remove(&q->leased, &m->node);
         queue_count(q, m, MESSAGE_LEASED, -1);
         m->state = MESSAGE_DONE;
@@ -43,12 +44,10 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
 void queue_expire(struct queue *q, struct message *m, struct instant now)
 {
     static const char reason[] = "expired";
-    if (q->config->expired == EXPIRED_DEAD) {
+    enum message_state to = queue_expires_as(q);
+    if (to == MESSAGE_DEAD)
         message_set_reason(m, reason, sizeof(reason) - 1);
-        queue_end(q, m, MESSAGE_DEAD, now);
-    } else {
-        queue_end(q, m, MESSAGE_EXPIRED, now);
-    }
+    queue_end(q, m, to, now);
 }
 
 void queue_cancel_pending(struct queue *q, struct message *m, struct instant now)
@@ -77,7 +76,7 @@ void queue_redrive(struct queue *q, struct message *m, int slot, struct instant 
     queue_delist(q, m);
     queue_move(q, m, MESSAGE_NEW);
     m->attempts = 0;
-    message_drop_expiry(m); /* its time to live is over; it was asked for again */
+    message_drop_expiry(m); /* its time to live is over, but somebody asked for it again */
     if (m->ready_ms > now.wall_ms)
         m->ready_ms = now.wall_ms;
     if (slot >= 0)

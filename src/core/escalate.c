@@ -21,7 +21,7 @@ struct escalation *escalation_new(uint8_t from_slot, const struct escalate_note 
     return e;
 }
 
-/* From its place in one lane to the same place in another. */
+/* The message keeps its ready time and number, so it has the same place in the other lane. */
 static void change_lane(struct queue *q, struct message *m, uint8_t slot)
 {
     enum message_state state = m->state;

@@ -7,7 +7,7 @@
 static const struct place nobody = {INT64_MIN, 0};
 static const struct place everyone = {INT64_MAX, UINT64_MAX};
 
-/* Right behind all that were ready by then. */
+/* The place behind every message that was ready by `ready_ms`. */
 static struct place behind(int64_t ready_ms)
 {
     return (struct place){ready_ms, UINT64_MAX};
@@ -28,13 +28,14 @@ static struct place sooner(struct place a, struct place b)
     return before(a, b) ? a : b;
 }
 
-/* Up to where messages of a level have waited for so long; 0: none ever has. */
+/* The place up to which messages have waited for `wait_ms`. A `wait_ms` of 0 means that the level
+ * has no such limit: no message has waited long enough. */
 static struct place waited(const struct queue_config *config, int64_t now_ms, int64_t wait_ms)
 {
     return wait_ms > 0 ? behind(age_cutoff(config, now_ms, wait_ms)) : nobody;
 }
 
-/* Up to where messages of level `rank` count as `as` or as something more urgent. */
+/* The place up to which messages of level `rank` count as level `as`, or as a more urgent one. */
 static struct place counts_as(const struct explain *e, int rank, int as)
 {
     int64_t wait_ms = 0;
@@ -46,19 +47,21 @@ static struct place counts_as(const struct explain *e, int rank, int as)
     return wait_ms > 0 ? behind(age_cutoff(e->config, e->now_ms, wait_ms)) : everyone;
 }
 
-/* Up to where messages of a level are close to its max_wait. */
+/* The place up to which messages of the level are close to its max_wait. */
 static struct place urgent_until(const struct explain *e, int rank)
 {
     return waited(e->config, e->now_ms, age_urgent_ms(&e->config->levels[rank]));
 }
 
-/* Up to where messages of `other` go first, by age and promises alone. */
+/* The place up to which messages of level `other` go before this message, by age and promises
+ * alone. */
 static struct place first_until(const struct explain *e, int other)
 {
     const struct level *mine = &e->config->levels[e->rank], *its = &e->config->levels[other];
     const struct place here = {e->ready_ms, e->seq};
     struct place urgent = urgent_until(e, other);
-    if (before(here, urgent_until(e, e->rank))) { /* itself: the nearest deadline goes first */
+    /* it is close to max_wait: the nearest deadline goes first */
+    if (before(here, urgent_until(e, e->rank))) {
         int64_t same_ms = e->ready_ms + mine->max_wait_ms - its->max_wait_ms;
         return sooner(urgent, (struct place){same_ms, e->seq});
     }
@@ -73,7 +76,8 @@ static struct count_item up_to(const struct level *level, struct place place)
     return (struct count_item){.slot = level->slot, .ready_ms = place.ready_ms, .seq = place.seq};
 }
 
-/* Weights decide when it is claimed, and not the nearest deadline. */
+/* Whether weights decide when the message is claimed. They do not when it is close to max_wait:
+ * then the nearest deadline decides. */
 static bool is_weighed(const struct explain *e)
 {
     const struct place here = {e->ready_ms, e->seq};
@@ -100,9 +104,9 @@ uint32_t explain_item_count(const struct explain *e)
     return count;
 }
 
-/* By rank: what goes before the message or, where weights decide, what is there at all. In that
- * case also, of the levels that have any, those close to their promise and those that count as
- * another level. */
+/* One item for each rank: how many messages of the level go before this one. Where weights decide,
+ * how many messages the level has at all; and then there are more items, for levels that have a
+ * max_wait (how many are close to it) and for levels that age (how many count as another level). */
 void explain_places(const struct explain *e, struct count_item items[EXPLAIN_ITEMS_MAX])
 {
     bool weighed = is_weighed(e);
@@ -126,19 +130,19 @@ static uint64_t minimum(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* An estimate for its own level may count the message itself. */
+/* An estimate for the message's own level may have counted the message itself. */
 static uint64_t counted_before(const struct explain *e, const struct count_item *items, int rank)
 {
     const struct count_item *item = &items[rank];
     return item->before - (rank == e->rank && !item->exact && item->before > 0);
 }
 
-/* What was counted for the levels, for a message whose turn weights decide. */
+/* The counts of the levels, when weights decide about the message. */
 struct weighed {
-    uint64_t promised;              /* in all levels: they go first, and cost no tokens */
-    uint64_t left[LEVEL_COUNT_MAX]; /* by rank, without those; of its own level before it */
+    uint64_t promised; /* close to max_wait, of all levels: claimed first, for no tokens */
+    uint64_t left[LEVEL_COUNT_MAX]; /* by rank: the others. In its own level those before it */
     bool exact;
-    bool aged; /* some of what is left counts as another level */
+    bool aged; /* some of `left` count as another level */
 };
 
 static struct weighed weigh(const struct explain *e, const struct count_item *items)
@@ -185,21 +189,21 @@ bool explain_is_near(const struct explain *e, const struct count_item items[EXPL
     return w.aged && w.promised + w.left[e->rank] < POSITION_EXACT;
 }
 
-/* Claims in thought */
+/* The next claims, one by one, without doing them */
 
 struct walk {
     const struct explain *e;
-    const struct heads_item *heads; /* by rank, as are all that follow */
-    uint32_t at[LEVEL_COUNT_MAX];   /* how many of them are claimed */
+    const struct heads_item *heads; /* by rank, as everything below */
+    uint32_t at[LEVEL_COUNT_MAX];   /* how many of the heads are claimed in thought */
     uint32_t tokens[LEVEL_COUNT_MAX];
-    struct place urgent[LEVEL_COUNT_MAX];                   /* up to here it is promised */
-    struct place reaches[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [level][as what it counts] */
-    struct place next[LEVEL_COUNT_MAX]; /* what the level's next claim would get */
-    uint32_t some;                      /* the set of levels that have one */
+    struct place urgent[LEVEL_COUNT_MAX]; /* messages up to here are close to max_wait */
+    struct place reaches[LEVEL_COUNT_MAX][LEVEL_COUNT_MAX]; /* [level][level it counts as] */
+    struct place next[LEVEL_COUNT_MAX]; /* what the next claim from the level would get */
+    uint32_t some;                      /* the set of levels that have a next message */
 };
 
-/* Finds a level's next message. The message itself stands in its level also when it is not ready
- * yet. False: it is not known. */
+/* Finds the next message of a level. The explained message stands in its own level, even if it is
+ * not ready yet. False: which message is next is not known. */
 static bool look_at(struct walk *w, int rank)
 {
     const struct heads_item *heads = &w->heads[rank];
@@ -216,7 +220,8 @@ static bool look_at(struct walk *w, int rank)
     return true;
 }
 
-/* The level that has the nearest promise; -1: none is near. */
+/* The level whose next message has the nearest deadline; -1: no message is close to its
+ * max_wait. */
 static int promised_level(const struct walk *w)
 {
     int best = -1;
@@ -235,7 +240,7 @@ static int promised_level(const struct walk *w)
     return best;
 }
 
-/* The level that has the oldest of what counts as `rank`; -1: nothing does. */
+/* The level that has the oldest message which counts as `rank`; -1: no message does. */
 static int oldest_level(const struct walk *w, int rank)
 {
     int best = -1;

@@ -40,7 +40,7 @@ static const struct json_token *member(const struct json_doc *doc, const struct 
     return NULL;
 }
 
-/* Two integers to the last digit: as doubles, large ones that differ would be the same. */
+/* Integers are compared digit by digit. As doubles, large integers that differ could be equal. */
 static bool same_number(const struct json_token *a, const struct json_token *b)
 {
     int64_t i, k;

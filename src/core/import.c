@@ -27,8 +27,9 @@ uint8_t import_from_slot(const struct import_item *item, const struct queue_conf
     return rank >= 0 ? config->levels[rank].slot : slot;
 }
 
-/* Ids alone would do within one server, but two may both have a first queue with a first message.
- */
+/* The id alone is not enough. Two servers may have given the same id to different messages, such
+ * as the first message of their first queue. So the key also has the time and a digest of the
+ * message. */
 void import_key(const struct import_item *item, char out[IMPORT_KEY_BYTES])
 {
     const struct draft *d = &item->draft;
@@ -65,10 +66,9 @@ static void take_past(struct message *m, const struct import_item *item,
 static struct message *from_item(struct queue *q, struct import_item *item, uint8_t slot)
 {
     struct draft *d = &item->draft;
-    assert(*q->next_seq >> 48 == 0);
     assert(d->ready_ms != READY_NOW);
     assert(slot < LEVEL_COUNT_MAX);
-    struct message *m = message_new((*q->next_seq)++);
+    struct message *m = message_new(queue_take_seq(q, d->seq_min));
     m->born_ms = m->ready_ms = d->ready_ms;
     m->enqueued_ms = item->enqueued_ms;
     m->body = d->body;
@@ -84,7 +84,8 @@ static struct message *from_item(struct queue *q, struct import_item *item, uint
     return m;
 }
 
-/* To its place; and on to the end that it had, or that its time to live has come to. */
+/* Gives the message its place. A dead letter goes on to be dead, and a message whose time to live
+ * has passed meanwhile expires. */
 static void place(struct queue *q, struct message *m, const struct import_item *item,
                   struct instant now)
 {
@@ -119,7 +120,7 @@ void queue_import(struct queue *q, struct import_item *item, const struct dedup_
     }
     uint8_t slot = q->config->levels[rank].slot;
     int64_t clock_ms = queue_order_time(q, now);
-    if (lane_has_tail(&q->lanes[slot])) /* as in a put */
+    if (lane_has_tail(&q->lanes[slot])) /* as queue_put() does */
         queue_tail_advance(q, slot, clock_ms);
     struct message *m = from_item(q, item, slot);
     item->id = message_identity(m, q->id);

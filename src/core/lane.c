@@ -46,7 +46,7 @@ void queue_tail_advance(struct queue *q, uint8_t slot, int64_t wall_ms)
         l->tail.lags = false;
     }
     if (wall_ms <= l->tail.clock_ms)
-        return; /* what was ready by it stays ready */
+        return; /* the clock was set back: what was ready stays ready */
     if (!l->tail.lags && wall_ms < l->tail.next_ms) {
         l->tail.clock_ms = wall_ms;
         return;
@@ -108,7 +108,8 @@ void queue_tail_forget_clock(struct queue *q, uint8_t slot)
 
 #define WALK_MAX 64
 
-/* The last of a set that is as it was born, not looking further back than is cheap. */
+/* The last untouched message of a set: its place is still the one that it was enqueued with. Looks
+ * at the last WALK_MAX messages only, because a longer search would cost more than it saves. */
 static struct message *last_born(const struct order *set)
 {
     struct order_node *n = order_last(set);
@@ -130,8 +131,9 @@ struct message *lane_last_born(const struct lane *l)
     return later ? s : r;
 }
 
-/* A tail begins behind what the lane has in memory; what was moved to a later place does not count,
- * or one message with a delay would keep all that come after it in memory. */
+/* A tail begins behind the last untouched message that the lane has in memory. Messages that were
+ * moved to a later place do not count. Otherwise one message with a delay of a day would keep a day
+ * of messages in memory. */
 static void begin_tail(struct lane *l)
 {
     const struct message *last = lane_last_born(l);
@@ -139,7 +141,7 @@ static void begin_tail(struct lane *l)
     l->tail.bound.seq = last ? message_seq(last) : 0;
 }
 
-/* The urgent third of the levels may use all of the room, the rest half of it. */
+/* The more urgent third of the levels may use all of the memory, the other levels half of it. */
 static bool has_room(const struct queue *q, uint8_t slot)
 {
     const struct lane *l = &q->lanes[slot];
@@ -160,13 +162,15 @@ bool queue_keeps_in_memory(struct queue *q, const struct message *m)
             return true;
         begin_tail(l);
     }
-    /* After the wall clock was set back the tail counts as ready what is not: not this one, too. */
+    /* After the wall clock was set back, the tail's clock is ahead. The tail would count this
+     * message as ready, although it is scheduled; so it stays in memory. */
     if (m->ready_ms > q->clock_ms && m->ready_ms <= l->tail.clock_ms)
         return true;
     return lane_within_bound(l, m->ready_ms, message_seq(m));
 }
 
-/* Of the tail only its ends are known; in between places are taken to be spread evenly. */
+/* Estimates how many ready messages of the tail stand before a place. Only the two ends of the tail
+ * are known, so the messages are taken to be spread evenly between them. */
 static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t ready_ms,
                             uint64_t seq, bool *exact)
 {
@@ -176,7 +180,8 @@ static uint64_t tail_before(const struct queue *q, const struct lane *l, int64_t
         return l->tail.ready;
     *exact = false;
     double part = 0;
-    if (l->tail.bound.ready_ms == INT64_MIN) /* nothing is in memory before it */
+    /* nothing of the lane is in memory, so the start is not known */
+    if (l->tail.bound.ready_ms == INT64_MIN)
         part = 0;
     else if (l->tail.clock_ms > l->tail.bound.ready_ms)
         part = (double)(ready_ms - l->tail.bound.ready_ms) /
@@ -199,7 +204,8 @@ void queue_count_before(const struct queue *q, struct count_item *item)
     item->before += tail_before(q, l, item->ready_ms, item->seq, &item->exact);
 }
 
-/* With a tail all is in memory up to the bound, and behind it what somebody asked for. */
+/* A lane with a tail has every message up to its bound in memory. Behind the bound it has only
+ * some, so the heads end there. */
 void queue_heads(const struct queue *q, struct heads_item *item)
 {
     assert(item->slot < LEVEL_COUNT_MAX);

@@ -22,16 +22,24 @@ bool lane_head_known(const struct lane *l)
     return !lane_tail_claimable(l) || (head && lane_within_bound(l, head->key, head->tie));
 }
 
-#define OUTLIVED_MAX 64 /* so many a claim may end itself, on its way to one that it can have */
+/* Expired messages that one claim ends by itself; more are left to the sweep. */
+#define OUTLIVED_MAX 64
 
-/* The first ready messages of a lane, as far as a claim can have them. */
+/* What a claim would find at the head of a lane. */
 struct lane_look {
     uint32_t known;
-    bool outlived; /* very many before the next have outlived their time to live */
-    bool missing;  /* the next one, or its body, is elsewhere */
+    bool outlived; /* a sweep has to end messages that have outlived their time to live first */
+    bool missing;  /* the next message, or its body, is not in memory */
 };
 
-static struct lane_look look_at_lane(const struct lane *l, uint32_t need, struct instant now)
+/* The end of an outlived message may have to read a dedup key or a body, which only a sweep can. */
+static bool end_reads(const struct queue *q, const struct message *m)
+{
+    return q->reports && (m->dedup_len > 0 || !m->body);
+}
+
+static struct lane_look look_at_lane(const struct queue *q, const struct lane *l, uint32_t need,
+                                     struct instant now)
 {
     struct lane_look look = {0};
     uint32_t past = 0;
@@ -42,7 +50,7 @@ static struct lane_look look_at_lane(const struct lane *l, uint32_t need, struct
         if (claimable && !lane_within_bound(l, n->key, n->tie))
             break;
         if (queue_past_ttl(m, now)) {
-            look.outlived = ++past > OUTLIVED_MAX;
+            look.outlived = ++past > OUTLIVED_MAX || end_reads(q, m);
             if (look.outlived)
                 return look;
         } else if (!m->body) {
@@ -70,7 +78,7 @@ bool queue_holds(const struct queue *q, const struct claim_question *ask, struct
     for (int rank = 0; rank <= ask->max_rank && sure < ask->want; rank++) {
         uint8_t slot = q->config->levels[rank].slot;
         uint32_t room = policy_lane_room(q->config, q->view, rank);
-        struct lane_look look = look_at_lane(&q->lanes[slot], ask->want - sure, now);
+        struct lane_look look = look_at_lane(q, &q->lanes[slot], ask->want - sure, now);
         outlived = outlived || look.outlived;
         if (look.missing)
             *missing |= 1U << slot;
@@ -80,8 +88,9 @@ bool queue_holds(const struct queue *q, const struct claim_question *ask, struct
     return *missing == 0 && !outlived;
 }
 
-/* Deep queues are not in the cache. The claim after next will want the message after next; the one
- * after this was asked for by the claim before. */
+/* The messages of a deep queue are not in the processor's cache. So a claim asks for the body of
+ * the next message, and for the message after that. The next message itself was asked for by the
+ * claim before this one. */
 static void prefetch_behind(const struct order *ready, const struct message *m)
 {
     const struct order_node *next = order_next(ready, &m->node);
@@ -89,7 +98,7 @@ static void prefetch_behind(const struct order *ready, const struct message *m)
         return;
     const struct message *first = container_of(next, struct message, node);
     __builtin_prefetch(first->body);
-    for (uint32_t i = 1; i < next->height; i++) /* taking it out writes to these */
+    for (uint32_t i = 1; i < next->height; i++) /* to remove a node is to write to these */
         __builtin_prefetch(&next->links[i].next->links[i], 1);
     const struct order_node *after = order_next(ready, next);
     if (!after)
@@ -133,7 +142,7 @@ static void count_claim(struct queue *q, const struct message *m, struct instant
     t->late += age_late(q->config, rank, m->ready_ms, now.wall_ms);
 }
 
-/* What a lease makes true, and what whoever holds the receipt may count on until it ends. */
+/* What is true of every leased message. */
 static inline void assert_leased(const struct message *m)
 {
     assert(m->state == MESSAGE_LEASED);
@@ -153,7 +162,7 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     q->random(d->receipt, sizeof(d->receipt));
     d->lease_ms = lease_ms;
     d->lease_until_ms = now.mono_ms + (PLANTED(SHORT_LEASE) ? lease_ms / 2 : lease_ms);
-    if (m->attempts < UINT16_MAX) /* an import may bring as many as there can be */
+    if (m->attempts < UINT16_MAX) /* an import may bring the largest number */
         m->attempts += !PLANTED(FORGET_ATTEMPT) || m->attempts == 0;
     count_claim(q, m, now);
     queue_move(q, m, MESSAGE_LEASED);
@@ -161,8 +170,8 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     assert(q->leased.count == q->view->leased);
 }
 
-/* Back to where it stood, or to a later time; or out, when its time to live has passed. Returns the
- * state it is in now; the message may be gone. */
+/* Gives the message back: to its old place, or to a later time after a delay. If its time to live
+ * has passed, it expires instead. Returns its state; the message may be freed by then. */
 static enum message_state give_back(struct queue *q, struct message *m, int64_t delay_ms,
                                     struct instant now)
 {
@@ -170,7 +179,7 @@ static enum message_state give_back(struct queue *q, struct message *m, int64_t 
     assert(delay_ms >= 0);
     if (queue_past_ttl(m, now)) {
         queue_expire(q, m, now);
-        return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
+        return queue_expires_as(q);
     }
     if (delay_ms > 0)
         m->ready_ms = now.wall_ms + delay_ms;
@@ -199,7 +208,7 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
     return give_back(q, m, delay_ms, now);
 }
 
-/* The message this receipt is the key to; else NULL with the refusal in item->status. */
+/* The message that the receipt belongs to; NULL with the refusal in item->status. */
 static inline struct message *unlock(struct queue *q, struct settle_item *item, struct instant now)
 {
     struct message *m = queue_find(q, &item->id, now);

@@ -59,7 +59,7 @@ int levels_resolve(const struct queue_config *config, const struct priority_ref 
 int levels_rank_of_slot(const struct queue_config *config, uint8_t slot)
 {
     if (slot < config->level_count && config->levels[slot].slot == slot)
-        return slot; /* as it is until levels are reordered */
+        return slot; /* the usual case: levels were never reordered */
     for (int i = 0; i < config->level_count; i++) {
         if (config->levels[i].slot == slot)
             return i;
@@ -67,7 +67,8 @@ int levels_rank_of_slot(const struct queue_config *config, uint8_t slot)
     return -1;
 }
 
-/* The rank at which a level goes on; -1: it does not. */
+/* The rank of the level in the next configuration, under its old name or a new one; -1: it is
+ * dropped. */
 static int rank_of_heir(const struct queue_config *next, const struct level *old)
 {
     for (int i = 0; i < next->level_count; i++) {

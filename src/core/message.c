@@ -24,9 +24,9 @@ static uint64_t get_be(const uint8_t *in, size_t width)
     return value;
 }
 
-/* Base 32 without the letters that are mistaken for digits or each other; it sorts like the bytes,
- * and a double click selects all of it. Every answer has an id, so two letters are written at once:
- * `pairs` has those of each ten bits. */
+/* Base 32, without letters that look like digits or like each other. The text sorts as the bytes
+ * do, and a double click selects all of it. Every answer has an id, so speed counts: two letters
+ * are written at once, and `pairs` has the two letters for each value of ten bits. */
 #define PAIRS(a)                                                                                   \
     a "0" a "1" a "2" a "3" a "4" a "5" a "6" a "7" a "8" a "9" a "a" a "b" a "c" a "d" a "e" a    \
       "f" a "g" a "h" a "j" a "k" a "m" a "n" a "p" a "q" a "r" a "s" a "t" a "v" a "w" a "x" a    \
@@ -38,14 +38,14 @@ static const char pairs[] = PAIRS("0") PAIRS("1") PAIRS("2") PAIRS("3") PAIRS("4
                 PAIRS("y") PAIRS("z");
 static_assert(sizeof(pairs) == 2 * 1024 + 1, "two letters for each ten bits");
 
-/* The first letters of forty bits, of which there are eight. */
+/* Writes the first letters of a 40-bit number, which has eight. */
 static inline void letters_put(char *out, uint64_t bits, int letters)
 {
     for (int i = 0; i < letters; i += 2)
         memcpy(out + i, pairs + 2 * (bits >> (30 - 5 * i) & 1023), 2);
 }
 
-/* A letter's number and 1; 0 for one that is not in the alphabet. */
+/* For each letter its value plus 1; 0: the letter is not in the alphabet. */
 static const uint8_t numbers[256] = {
     ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
     ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
@@ -53,7 +53,8 @@ static const uint8_t numbers[256] = {
     ['r'] = 25, ['s'] = 26, ['t'] = 27, ['v'] = 28, ['w'] = 29, ['x'] = 30, ['y'] = 31, ['z'] = 32,
 };
 
-/* False for a foreign letter, or for spare bits that are not zero: a text has one spelling. */
+/* False when a letter is not in the alphabet or the spare bits are not zero: a value has one
+ * text. */
 static bool base32_decode(const char *text, size_t text_len, uint8_t *out, size_t len)
 {
     uint32_t bits = 0;
@@ -82,7 +83,7 @@ static_assert((RECEIPT_TEXT - 3) * 5 >= RECEIPT_BYTES * 8, "five bits a letter")
 static_assert(TIME_MS_MAX < 1LL << 47, "a ready time fits six bytes with a sign");
 static_assert(LEVEL_COUNT_MAX - 1 <= UINT8_MAX, "a slot fits its byte");
 
-/* What a message and its records have a field of this width for. */
+/* Each limit fits its field in the message and in the record. */
 static_assert(PAYLOAD_MAX <= UINT32_MAX, "payload_len");
 static_assert(METADATA_MAX <= UINT16_MAX, "metadata_len");
 static_assert(DEDUP_KEY_MAX <= UINT16_MAX, "dedup_len");
@@ -101,7 +102,7 @@ void message_id_format(const struct message_id *id, char out[MESSAGE_ID_TEXT + 1
     static_assert(MESSAGE_ID_TEXT == 4 + 3 * 8 + 4, "three times five bytes, and two");
     uint64_t ready_ms = (uint64_t)(id->ready_ms + TIME_MS_MAX + 1);
     assert(id->slot < LEVEL_COUNT_MAX);
-    assert((ready_ms | id->seq) >> 48 == 0); /* six bytes each */
+    assert((ready_ms | id->seq) >> 48 == 0); /* each fits six bytes */
     memcpy(out, "msg_", 4);
     letters_put(out + 4, (uint64_t)id->queue << 8 | id->slot, 8);
     letters_put(out + 12, ready_ms >> 8, 8);

@@ -137,6 +137,7 @@ struct draft {
     int64_t ready_ms; /* READY_NOW, or the wall time from which on it is ready */
     int64_t delay_ms; /* added to now when ready_ms is READY_NOW */
     int64_t ttl_ms;   /* TTL_DEFAULT for the queue's own */
+    uint64_t seq_min; /* its seq is not below this, so that it is behind what stands elsewhere */
 };
 
 #define READY_NOW   INT64_MIN

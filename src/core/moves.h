@@ -14,6 +14,8 @@
 
 #include "core/queue.h"
 
+#include <assert.h>
+
 /* The one function that moves a message. NEW stands for "not in memory". */
 void queue_move(struct queue *q, struct message *m, enum message_state to);
 
@@ -49,6 +51,15 @@ static inline void queue_touch(struct queue *q, struct message *m, enum message_
     queue_report(q, m, REPORT_CHANGED, from, slot, first);
 }
 
+/* The seq of a new message, not below `min`. */
+static inline uint64_t queue_take_seq(struct queue *q, uint64_t min)
+{
+    uint64_t seq = *q->next_seq > min ? *q->next_seq : min;
+    assert(seq >> 48 == 0);
+    *q->next_seq = seq + 1;
+    return seq;
+}
+
 /* Adds `by` (1 or -1) to all counts of messages in this state. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by);
 
@@ -64,6 +75,12 @@ void queue_end(struct queue *q, struct message *m, enum message_state to, struct
 /* The time to live has passed: moves the message to EXPIRED or DEAD. The caller must not use it
  * afterwards. */
 void queue_expire(struct queue *q, struct message *m, struct instant now);
+
+/* The state in which messages of the queue end when they expire. */
+static inline enum message_state queue_expires_as(const struct queue *q)
+{
+    return q->config->expired == EXPIRED_DEAD ? MESSAGE_DEAD : MESSAGE_EXPIRED;
+}
 
 /* An attempt failed. The message goes back in line, at once or after delay_ms (-1: the queue's
  * backoff), or becomes DEAD. Returns its state now. The caller must not use it afterwards. */

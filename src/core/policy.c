@@ -27,7 +27,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The smallest whole numbers in the ratio of the weights. */
+/* The quotas: the smallest whole numbers that have the ratio of the weights. */
 static void set_quotas(struct policy *p, const struct queue_config *config)
 {
     uint64_t unit = 0;
@@ -131,7 +131,7 @@ int policy_turn(const struct policy *p, int max_rank, uint32_t ranks)
     assert(max_rank < LEVEL_COUNT_MAX);
     assert(ranks >> max_rank <= 1);
     int rank = richest(p->tokens[max_rank], ranks);
-    rank = rank >= 0 ? rank : richest(p->quota, ranks); /* all are refilled when it pays */
+    rank = rank >= 0 ? rank : richest(p->quota, ranks); /* no tokens left: paying refills all */
     assert(rank >= 0); /* every level has a token in a full bucket */
     return rank;
 }
@@ -155,23 +155,24 @@ void policy_spend(struct policy *p, int max_rank, int rank)
 struct planner {
     struct policy *policy;
     const struct queue_config *config;
-    const struct queue_view *view; /* or NULL: there may be anything */
+    const struct queue_view *view; /* NULL: not known, so any lane may have messages */
     int64_t now_ms;
     struct plan *plan;
-    bool aged; /* some head counts, or may count, as more urgent than its level */
+    bool aged; /* some head counts, or may count, as a more urgent level */
     /* By rank. */
-    uint8_t counts_as[LEVEL_COUNT_MAX]; /* its head, at most; NOTHING: there is none */
+    uint8_t counts_as[LEVEL_COUNT_MAX]; /* of its head; NOTHING: it has none */
     uint64_t claimable[LEVEL_COUNT_MAX];
     int64_t head_ms[LEVEL_COUNT_MAX];
     uint64_t head_seq[LEVEL_COUNT_MAX];
 };
 
-/* As what the head of a level counts by age alone; promises are planned apart. */
+/* The rank that the head of a level counts as by its age alone. plan_promises() sees to
+ * max_wait. */
 static int head_counts_as(const struct planner *w, int rank)
 {
     const struct level *levels = w->config->levels;
     if (levels[rank].age_ms == 0 || w->now_ms - w->head_ms[rank] < levels[rank].age_ms)
-        return rank; /* no pause makes it older */
+        return rank; /* too young, even if no pause is taken off */
     int64_t age_ms = age_between(w->config, w->head_ms[rank], w->now_ms);
     if (age_ms >= w->policy->climb_ms[rank])
         return w->policy->climb_to[rank];
@@ -196,7 +197,8 @@ static void look_at(struct planner *w, int rank)
     w->aged = w->aged || w->counts_as[rank] < rank;
 }
 
-/* What nobody has looked at may be as old as can be. */
+/* Without a view the head of a level may be of any age, so it counts as the most urgent level that
+ * it can reach. */
 static void guess_at(struct planner *w, int rank)
 {
     w->plan->room[w->config->levels[rank].slot] = UINT32_MAX;
@@ -218,7 +220,7 @@ static bool older(const struct planner *w, int rank, int than)
                                                 : w->head_seq[rank] < w->head_seq[than];
 }
 
-/* Which level has the oldest head of those that count as `rank`; -1: none does. */
+/* The level that has the oldest head of those that count as `rank` or above; -1: no head does. */
 static int oldest_in(const struct planner *w, int rank)
 {
     int best = w->counts_as[rank] <= rank ? rank : -1;
@@ -245,8 +247,8 @@ static inline void add_step(struct planner *w, struct plan_step step)
         plan->steps[plan->step_count++] = step;
 }
 
-/* A step of what counts as `rank` now, if anything does. For one message the lane that has it will
- * do. */
+/* Adds a step for the messages that count as `rank` now, if there are any. A claim of one message
+ * needs only the lane that has the oldest of them. */
 static void add_group(struct planner *w, int rank, bool in_turn)
 {
     struct plan *plan = w->plan;
@@ -265,7 +267,7 @@ static void add_group(struct planner *w, int rank, bool in_turn)
     add_step(w, step);
 }
 
-/* What is close to its level's max_wait goes first. */
+/* Messages that are close to their level's max_wait go before all others. */
 static void plan_promises(struct planner *w)
 {
     struct plan *plan = w->plan;
@@ -276,7 +278,7 @@ static void plan_promises(struct planner *w)
         if (urgent_ms == 0 || w->counts_as[rank] == NOTHING)
             continue;
         if (w->view && w->now_ms - w->head_ms[rank] < urgent_ms)
-            continue; /* no pause makes it older */
+            continue; /* too young, even if no pause is taken off */
         int64_t until_ms = age_cutoff(w->config, w->now_ms, urgent_ms);
         if (!w->view || w->head_ms[rank] <= until_ms)
             add_lane(w, rank, until_ms, level->max_wait_ms);
@@ -378,8 +380,9 @@ bool policy_is_plain(const struct policy *p)
 
 /* Explaining */
 
-/* How many of level `other`, with `have` tokens, go before level `rank` spends a token of which it
- * has `left`: until it has no more than that; on a tie the more urgent goes first. */
+/* How many messages of another level, which has `have` tokens, are claimed before level `rank`
+ * spends a token while it has `left` of them. The level with the most tokens is served first, on a
+ * tie the more urgent one. */
 static uint64_t served_before(uint64_t have, uint64_t left, bool more_urgent)
 {
     uint64_t down_to = more_urgent ? left - 1 : left;
@@ -394,7 +397,7 @@ uint64_t policy_weighted_ahead(const struct policy *p, const struct queue_config
     uint64_t k = before[rank], quota = p->quota[rank], ahead = k;
     bool this_cycle = k < tokens[rank];
     uint64_t later = this_cycle ? 0 : k - tokens[rank];
-    uint64_t cycles = later / quota; /* whole ones between this one and its own */
+    uint64_t cycles = later / quota; /* whole cycles between the present one and its own */
     uint64_t left = this_cycle ? tokens[rank] - k : quota - later % quota;
     for (int other = 0; other < config->level_count; other++) {
         if (other == rank)

@@ -4,8 +4,8 @@
 
 #include <assert.h>
 
-/* Steps of the wall clock up to this are smoothed away, so that they cannot turn first in, first
- * out around; beyond it the clock was set, and is followed. */
+/* A step back of the wall clock by at most this much is ignored, so that messages keep the order in
+ * which they came. After a larger step the clock was set on purpose, and the queue follows it. */
 #define CLOCK_STEP_MS 1000
 
 int64_t queue_order_time(struct queue *q, struct instant now)
@@ -25,7 +25,7 @@ static bool full(const struct queue *q, const struct draft *d)
            (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
 }
 
-/* Larger by itself than all the queue may hold: waiting would not help. */
+/* The message alone is larger than the queue may be, so waiting for room would not help. */
 static bool never_fits(const struct queue *q, const struct draft *d)
 {
     return q->config->max_bytes &&
@@ -34,12 +34,11 @@ static bool never_fits(const struct queue *q, const struct draft *d)
 
 static struct message *from_draft(struct queue *q, struct draft *d, int rank, struct instant now)
 {
-    assert(*q->next_seq >> 48 == 0);
     assert(rank < q->config->level_count);
     assert(d->payload_len <= PAYLOAD_MAX);
     assert(d->metadata_len <= METADATA_MAX);
     assert(d->dedup_len <= DEDUP_KEY_MAX);
-    struct message *m = message_new((*q->next_seq)++);
+    struct message *m = message_new(queue_take_seq(q, d->seq_min));
     int64_t at = queue_order_time(q, now);
     m->ready_ms = d->ready_ms == READY_NOW ? at + d->delay_ms : d->ready_ms;
     if (PLANTED(DELAY_IGNORED))
@@ -59,7 +58,7 @@ static struct message *from_draft(struct queue *q, struct draft *d, int rank, st
     return m;
 }
 
-/* A tail holds only what is as it was born. */
+/* A message that was touched stays in memory: a tail holds untouched messages only. */
 void queue_take_place(struct queue *q, struct message *m)
 {
     assert(m->state == MESSAGE_NEW);
@@ -75,6 +74,31 @@ void queue_take_place(struct queue *q, struct message *m)
     }
 }
 
+/* Whether the message is a repeat: then the item has the answer. */
+static bool is_repeat(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
+                      struct instant now)
+{
+    const struct draft *d = &item->draft;
+    struct dedup_hit hit;
+    const char *key = d->body + d->payload_len + d->metadata_len;
+    if (d->dedup_len == 0 || !dedup_find(q, key, d->dedup_len, elsewhere, now, &hit))
+        return false;
+    q->view->totals.deduplicated++;
+    item->status = STATUS_OK;
+    item->deduplicated = true;
+    item->id = hit.id;
+    item->enqueued_ms = hit.enqueued_ms;
+    return true;
+}
+
+void queue_put_elsewhere(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
+                         struct instant now)
+{
+    item->deduplicated = false;
+    if (!is_repeat(q, item, elsewhere, now))
+        item->status = STATUS_QUEUE_MOVED;
+}
+
 void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
                struct instant now)
 {
@@ -85,14 +109,10 @@ void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *e
         item->status = STATUS_UNKNOWN_PRIORITY;
         return;
     }
-    struct dedup_hit hit;
-    const char *key = d->body + d->payload_len + d->metadata_len;
-    if (d->dedup_len > 0 && dedup_find(q, key, d->dedup_len, elsewhere, now, &hit)) {
-        q->view->totals.deduplicated++;
-        item->status = STATUS_OK;
-        item->deduplicated = true;
-        item->id = hit.id;
-        item->enqueued_ms = hit.enqueued_ms;
+    if (is_repeat(q, item, elsewhere, now))
+        return;
+    if (item->only_known) {
+        item->status = STATUS_MESSAGE_NOT_FOUND;
         return;
     }
     if (never_fits(q, d) || full(q, d)) {

@@ -106,7 +106,7 @@ static inline int64_t place_key(const struct message *m, enum message_state stat
     }
 }
 
-/* What stands in a lane, and with it in the queue. */
+/* Changes the count of a lane, and with it that of the whole queue. */
 static inline void tally(uint64_t *lane, uint64_t *all, int by)
 {
     *lane += (uint64_t)(int64_t)by;
@@ -114,7 +114,8 @@ static inline void tally(uint64_t *lane, uint64_t *all, int by)
     assert(*lane <= INT64_MAX); /* it went below 0 */
 }
 
-/* How many are dead and how many bytes wait are in part what a disk said, and so not asserted. */
+/* The number of dead letters and the waiting bytes come in part from the disk, so they are not
+ * asserted. */
 void queue_count(struct queue *q, const struct message *m, enum message_state state, int by)
 {
     struct queue_view *v = q->view;
@@ -151,7 +152,7 @@ static void refresh_head(struct queue *q, uint8_t slot)
     }
 }
 
-/* A time to live runs only while the message waits. */
+/* The time to live runs only while the message waits. */
 static void expiry_follow(struct queue *q, struct message *m)
 {
     if (!m->expiry)
@@ -164,7 +165,7 @@ static void expiry_follow(struct queue *q, struct message *m)
         order_remove(&q->expiring, &m->expiry->node);
 }
 
-/* Which moves there are. Everything else is a bug. */
+/* The legal moves, from a state to a state. Every other move is a bug. */
 static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
     [MESSAGE_NEW] = {[MESSAGE_SCHEDULED] = true,
                      [MESSAGE_READY] = true,
@@ -197,7 +198,7 @@ void queue_move(struct queue *q, struct message *m, enum message_state to)
     assert(m->slot < LEVEL_COUNT_MAX);
     assert(legal[from][to]);
     struct order *place = place_of(q, m, from);
-    assert(!place == (m->node.height == 0)); /* its state is its place */
+    assert(!place == (m->node.height == 0)); /* it stands in a set exactly if its state has one */
     if (place)
         order_remove(place, &m->node);
     queue_count(q, m, from, -1);
@@ -310,18 +311,18 @@ void queue_forget(struct queue *q, struct message *m)
     message_free(m);
 }
 
-/* Checking. Each function walks what it names, and adds up what the others compare with. */
+/* Checking. Each function walks the set in its name, and adds to the sums that others compare. */
 
 struct sums {
     uint64_t placed;   /* messages that stand in some set */
-    uint64_t expiring; /* of them, those that wait and have a time to live */
-    uint64_t bytes;    /* of those that wait */
+    uint64_t expiring; /* of them, those that are pending and have a time to live */
+    uint64_t bytes;    /* of the pending ones */
     uint64_t memory, bodiless;
-    uint64_t leased[LEVEL_COUNT_MAX]; /* by slot, as is the next */
+    uint64_t leased[LEVEL_COUNT_MAX]; /* by slot, as is `dead` */
     uint64_t dead[LEVEL_COUNT_MAX];
 };
 
-/* A message stands where its state and its times say. */
+/* Each message stands where its state and its times say. */
 static void check_set(const struct order *set, enum message_state state, int slot, struct sums *s)
 {
     order_check(set);
@@ -390,7 +391,7 @@ static void check_expiring(const struct queue *q, const struct sums *s)
     assert(q->expiring.count == s->expiring);
 }
 
-/* Every message that can be found, by its number. */
+/* Each message can be found by its number. */
 static void check_map(const struct queue *q, const struct seqmap *messages, struct sums *s)
 {
     uint64_t seq = 0;
@@ -407,7 +408,8 @@ static void check_map(const struct queue *q, const struct seqmap *messages, stru
     }
 }
 
-/* With reports dead letters are in memory only while somebody looks at them. */
+/* An engine that takes reports keeps dead letters elsewhere, so memory may hold fewer than the
+ * count. */
 static void check_dead(const struct queue *q, const struct sums *s)
 {
     uint64_t dead = 0;
@@ -426,7 +428,7 @@ static void check_totals(const struct queue *q)
     const struct queue_totals *t = &v->totals;
     assert(t->enqueued ==
            v->ready + v->scheduled + v->leased + v->dead + t->acked + t->expired + t->cancelled);
-    /* Every lease that was given is there, or has ended in one of these ways. */
+    /* Every lease that was given still runs, or has ended in one of four ways. */
     assert(t->claimed == v->leased + t->acked + t->nacked + t->released + t->lease_expired);
     assert(t->redelivered <= t->claimed);
     assert(t->aged <= t->claimed);

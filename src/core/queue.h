@@ -37,6 +37,8 @@ struct put_item {
     bool deduplicated;
     struct message_id id;
     int64_t enqueued_ms;
+    uint32_t partition; /* where it is, in an engine that has several; the caller sets it to 0 */
+    bool only_known;    /* the caller's: it is asked for by its dedup key, and never stored */
 };
 
 /* A message of another store, to be stored as it was there; and what became of it. */
@@ -238,6 +240,10 @@ bool queue_empty_some(struct queue *q, uint32_t max);
  * that the engine says it stands for; NULL: none. */
 void queue_put(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
                struct instant now);
+/* For a queue that moves to another server: the item is answered as a repeat when its dedup key is
+ * known here, and else refused with QUEUE_MOVED. */
+void queue_put_elsewhere(struct queue *q, struct put_item *item, const struct dedup_hit *elsewhere,
+                         struct instant now);
 /* An import has two keys: `elsewhere` is about its import_key(), `own_elsewhere` about the dedup
  * key that the message has. */
 void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,
@@ -293,6 +299,13 @@ void queue_drop_dead(struct queue *q, struct message *m, struct instant now);
 
 /* Lets time pass for up to `max` messages; returns how many it moved. */
 uint32_t queue_sweep(struct queue *q, uint32_t max, struct instant now);
+
+/* Shows the messages that queue_sweep() would end now, in order, with the state in which each would
+ * end. `ends` says false to a message that is not to end yet. Returns for how many messages
+ * queue_sweep() may be called, so that it ends none but those to which `ends` said true. */
+typedef bool queue_end_fn(void *ctx, const struct message *m, enum message_state to);
+uint32_t queue_sweep_ends(const struct queue *q, uint32_t max, struct instant now,
+                          queue_end_fn *ends, void *ctx);
 
 /* When the next timer is due; INT64_MAX for none. */
 void queue_due(const struct queue *q, int64_t *wall_ms, int64_t *mono_ms);

@@ -82,12 +82,12 @@ bool schedule_name_level(struct schedule *s, const struct level *level)
     return true;
 }
 
-/* The last due time that is not behind now: due_ms, or a later one. */
+/* The last due time that is not after now; at least due_ms itself. */
 static int64_t last_due(const struct schedule_rule *rule, const struct zone *zone, int64_t due_ms,
                         int64_t now_ms)
 {
     int64_t low = floor_div(due_ms, 1000) - 1, high = floor_div(now_ms, 1000);
-    while (low + 1 < high) { /* behind `low` there is one in time, behind `high` there is none */
+    while (low + 1 < high) { /* after `low` comes a due time up to now, after `high` none */
         int64_t middle = low + (high - low) / 2;
         if (schedule_next(rule, zone, middle * 1000) <= now_ms)
             low = middle;
@@ -114,7 +114,7 @@ struct schedule_step schedule_decide(const struct schedule *s, const struct zone
     };
     if (!each && step.puts)
         step.at_ms = last_due(&s->rule, zone, due_ms, now_ms);
-    assert(step.next_ms > due_ms); /* it only moves on */
+    assert(step.next_ms > due_ms); /* a schedule never goes back */
     return step;
 }
 
@@ -143,13 +143,14 @@ void schedule_draft(const struct schedule *s, int64_t due_ms, struct draft *out)
     json_put_cstr(&body, s->name);
     buf_lit(&body, ",\"due_at\":");
     json_put_string(&body, time, time_len);
-    if (d->metadata_len > 0) { /* an object with members: without its brace */
+    if (d->metadata_len > 0) { /* append its members, without the opening brace */
         buf_putc(&body, ',');
         buf_put(&body, metadata + 1, d->metadata_len - 1U);
     } else {
         buf_putc(&body, '}');
     }
     *out = *d;
+    out->seq_min = 0;
     out->metadata_len = (uint16_t)(body.len - d->payload_len);
     assert(out->metadata_len <= METADATA_MAX);
     buf_put(&body, metadata + d->metadata_len, d->dedup_len);

@@ -4,6 +4,34 @@
 
 #include <assert.h>
 
+/* What becomes of a message whose lease has run out; READY: it does not end. */
+static enum message_state lease_outcome(const struct queue *q, const struct message *m,
+                                        struct instant now)
+{
+    if (m->attempts >= q->config->max_attempts)
+        return MESSAGE_DEAD;
+    return queue_past_ttl(m, now) ? queue_expires_as(q) : MESSAGE_READY;
+}
+
+uint32_t queue_sweep_ends(const struct queue *q, uint32_t max, struct instant now,
+                          queue_end_fn *ends, void *ctx)
+{
+    uint32_t moved = 0;
+    const struct order_node *n = order_first(&q->leased);
+    for (; n && n->key <= now.mono_ms && moved < max; n = order_next(&q->leased, n), moved++) {
+        const struct message *m = message_of(n);
+        enum message_state to = lease_outcome(q, m, now);
+        if (to != MESSAGE_READY && !ends(ctx, m, to))
+            return moved;
+    }
+    n = order_first(&q->expiring);
+    for (; n && n->key <= now.wall_ms && moved < max; n = order_next(&q->expiring, n), moved++) {
+        if (!ends(ctx, message_of_expiry(n), queue_expires_as(q)))
+            return moved;
+    }
+    return max;
+}
+
 static uint32_t sweep_leases(struct queue *q, uint32_t max, struct instant now)
 {
     static const char reason[] = "lease expired";
@@ -38,7 +66,7 @@ static uint32_t sweep_lane(struct queue *q, uint8_t slot, uint32_t max, struct i
         struct message *m = message_of(n);
         assert(m->ready_ms == n->key);
         queue_move(q, m, MESSAGE_READY);
-        if (m->touched) /* its record would say otherwise, should the clock be set back */
+        if (m->touched) /* if the clock is set back, its old record would be untrue */
             queue_touch(q, m, MESSAGE_SCHEDULED, slot);
         else
             queue_report(q, m, REPORT_CAME, MESSAGE_SCHEDULED, slot, false);
@@ -78,7 +106,8 @@ static int64_t earlier(int64_t so_far, const struct order *o, int64_t plus)
     return first && first->key + plus < so_far ? first->key + plus : so_far;
 }
 
-/* For how long the first of the history is kept; what is forgotten already is due at once. */
+/* How long the oldest message of the history is kept; 0: a change of the configuration has hidden
+ * it, so it is due at once. */
 static int64_t history_left_ms(const struct queue *q)
 {
     const struct order_node *first = order_first(&q->history);

@@ -25,13 +25,13 @@ bool urgency_before(const struct urgency *a, const struct urgency *b)
     return a->degree != b->degree ? a->degree < b->degree : a->ready_ms < b->ready_ms;
 }
 
-/* Within a level the head is the oldest, so no other message of the level is more urgent. */
+/* Only heads are compared: the oldest message of a level is its most urgent one. */
 bool urgency_of(const struct queue_config *config, const struct queue_view *view, int max_rank,
                 int64_t now_ms, struct urgency *out)
 {
     bool any = false;
     assert(max_rank < config->level_count);
-    if (config->paused || policy_room(config, view) == 0)
+    if (config_closed(config) || policy_room(config, view) == 0)
         return false;
     for (int rank = 0; rank <= max_rank; rank++) {
         if (policy_claimable(config, view, rank) == 0)

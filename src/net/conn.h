@@ -69,51 +69,13 @@ struct listener {
 
 TAILQ_HEAD(listener_list, listener);
 
+/* In each group the fields of every turn stand before those that are seldom used, and what is large
+ * and seldom used stands at the end: so a turn of the connection touches few cache lines. */
 struct conn {
     uint32_t tag; /* CONN_TAG */
     union stream io;
     struct http_server *server;
     struct tls_stream *tls; /* NULL: plain HTTP; what follows is the text inside TLS */
-    TAILQ_ENTRY(conn) all;
-
-    /* Input. `in` starts with the request being received and is empty when every byte was used. */
-    struct buf in;
-    size_t scanned;  /* of a head that is not whole */
-    size_t head_len; /* 0 until the head is whole */
-    bool chunked;
-    bool continue_due; /* 100 Continue is owed once its turn comes */
-    uint64_t content_length;
-    size_t body_max;
-    const void *pass; /* what admit gave, for the handler of the request that is coming in */
-    struct parse_chunks chunks;
-    uint64_t skip; /* bytes still to come of a body that was refused */
-    size_t discarded;
-    uint64_t waits_turn; /* in which input_waits was set */
-    const char *rest;    /* in `in`: what is behind the request that a handler has */
-    bool body_taken;     /* the handler took the body: `in` has only the rest now */
-    bool body_out;       /* … and its request is not answered yet */
-
-    /* Requests handed over, in order; the first unanswered one holds back the rest. */
-    struct request_list requests;
-    unsigned request_count;
-
-    /* Output. */
-    struct buf out;     /* answers in order, not yet given to the kernel */
-    struct buf sending; /* owned by `write` while it is under way */
-    size_t held;        /* bytes of answers that wait for their turn */
-    uv_write_t write;
-    uv_shutdown_t shutdown;
-
-    /* What the connection takes of the budget: memory.c. */
-    struct account *account; /* NULL: it was turned away */
-    size_t request_bytes;    /* of requests under way */
-    size_t charge;           /* what the account has of it; bytes given back may stay a while */
-    unsigned waiting;        /* requests that wait */
-    unsigned waiting_charge;
-    bool charged; /* it is in the server's list `charged` */
-    bool starved; /* it is not read from until there is room again */
-    uint8_t starved_sweeps;
-    TAILQ_ENTRY(conn) charged_link;
 
     bool reading; /* uv_read_start is in force */
     bool ended;   /* the peer has ended its side */
@@ -128,18 +90,59 @@ struct conn {
     bool late;           /* goes on in the next turn */
     bool dirty;          /* conn_end_turn() is due */
     bool greeting_waits; /* `in` has bytes of the handshake, which had its share of the turn */
+    bool chunked;        /* the body that comes in */
+    bool continue_due;   /* 100 Continue is owed once its turn comes */
+    bool body_taken;     /* the handler took the body: `in` has only the rest now */
+    bool body_out;       /* … and its request is not answered yet */
+    bool charged;        /* it is in the server's list `charged` */
+    bool starved;        /* it is not read from until there is room again */
+    uint8_t starved_sweeps;
 
-    TAILQ_ENTRY(conn) late_link;
+    /* Requests handed over, in order; the first unanswered one holds back the rest. */
+    unsigned request_count;
+    struct request_list requests;
+
+    /* Output. */
+    struct buf out;     /* answers in order, not yet given to the kernel */
+    struct buf sending; /* owned by `write` while it is under way */
+    size_t held;        /* bytes of answers that wait for their turn */
+
+    /* What the connection takes of the budget: memory.c. */
+    struct account *account; /* NULL: it was turned away */
+    size_t request_bytes;    /* of requests under way */
+    size_t charge;           /* what the account has of it; bytes given back may stay a while */
+    unsigned waiting;        /* requests that wait */
+    unsigned waiting_charge;
+
     TAILQ_ENTRY(conn) dirty_link;
     enum watch watch;
     TAILQ_ENTRY(conn) watch_link;
-    uint64_t watch_ms;  /* since when */
-    uint64_t began_ms;  /* the request being received */
+    uint64_t watch_ms; /* since when */
+
+    /* Input. `in` starts with the request being received and is empty when every byte was used. */
+    struct buf in;
+    size_t scanned;    /* of a head that is not whole */
+    size_t head_len;   /* 0 until the head is whole */
+    uint64_t began_ms; /* the request being received */
+    uint64_t content_length;
+    size_t body_max;
+    const void *pass; /* what admit gave, for the handler of the request that is coming in */
+    uint64_t skip;    /* bytes still to come of a body that was refused */
+    size_t discarded;
+    const char *rest;    /* in `in`: what is behind the request that a handler has */
+    uint64_t waits_turn; /* in which input_waits was set */
+    struct parse_chunks chunks;
     uint64_t window_ms; /* when the present window of its body began … */
     size_t window_len;  /* … and how many bytes of the body were there then */
+
+    TAILQ_ENTRY(conn) all;
+    TAILQ_ENTRY(conn) charged_link;
+    TAILQ_ENTRY(conn) late_link;
     TAILQ_ENTRY(conn) writer_link;
     size_t writer_left; /* bytes unsent at the beginning of the present window … */
     uint64_t writer_ms; /* … and when that was */
+    uv_write_t write;
+    uv_shutdown_t shutdown;
 };
 
 struct http_server {

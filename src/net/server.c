@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* The turn of the loop, and the ends: drain and close. */
+/* The turn of the loop; drain and close. */
 
 struct http_limits http_limits_default(void)
 {

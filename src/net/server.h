@@ -53,7 +53,6 @@ struct http_slice {
 
 struct http_request {
     /* Borrowed: valid only until the handler returns. */
-    enum http_verb verb;
     const char *path; /* raw, up to '?', starts with '/', at most HTTP_PATH_MAX */
     size_t path_len;
     const char *query; /* raw, without the '?'; NULL when there is none */
@@ -72,9 +71,10 @@ struct http_request {
     bool fresh;       /* for the handler: no other request came between admit and this call */
     const void *pass; /* for the handler: http_verdict.pass of admit */
 
-    /* Valid until http_respond: the client's X-Request-Id, or a fresh one. Terminated. */
-    char id[HTTP_REQUEST_ID_MAX + 1];
+    /* Valid until http_respond. */
+    char id[HTTP_REQUEST_ID_MAX + 1]; /* the client's X-Request-Id, or a fresh one; terminated */
     uint8_t id_len;
+    enum http_verb verb;
 
     /* The handler's own; zero when the handler is called. */
     void *user;
@@ -83,19 +83,19 @@ struct http_request {
 
     /* The rest is private to net. */
     uint32_t tag;
-    struct http_server *server;
-    struct conn *conn; /* NULL once the connection is gone */
-    STAILQ_ENTRY(http_request) next;
-    const struct parse_head *head;
-    struct buf held; /* an answer that came before its turn */
-    size_t held_head_len;
-    size_t charge;           /* what it takes until it is answered */
-    struct account *account; /* once the connection is gone: where the charge is */
-    unsigned waits;          /* places that it has taken to wait in */
     bool answered;
     bool body_taken; /* requests behind it wait until it is answered */
     bool close;      /* the connection ends with this answer */
     bool keep_alive; /* an HTTP/1.0 client asked for it and has to be told */
+    struct http_server *server;
+    struct conn *conn; /* NULL once the connection is gone */
+    STAILQ_ENTRY(http_request) next;
+    size_t charge;  /* what it takes until it is answered */
+    unsigned waits; /* places that it has taken to wait in */
+    const struct parse_head *head;
+    struct buf held; /* an answer that came before its turn */
+    size_t held_head_len;
+    struct account *account; /* once the connection is gone: where the charge is */
 };
 
 /* Must lead to exactly one http_respond. */
