@@ -86,7 +86,7 @@ static void get_finish(struct call *c)
     call_submit(c, REQUEST_IMPORT, import_finish);
 }
 
-/* The new payload, then what the dead letter has behind its own. */
+/* Makes the body: the new payload, then metadata (new or the dead letter's) and its dedup key. */
 static void body_complete(struct amend *a, const struct message *m)
 {
     struct draft *d = &a->item.draft;
@@ -96,7 +96,7 @@ static void body_complete(struct amend *a, const struct message *m)
     buf_put(&body, a->has_metadata ? d->body + d->payload_len : message_metadata(m), metadata_len);
     buf_put(&body, message_dedup_key(m), m->dedup_len);
     draft_fini(d);
-    d->body = buf_take(&body); /* also when it is empty: a draft has a body */
+    d->body = buf_take(&body); /* even an empty draft has a body */
     d->metadata_len = (uint16_t)metadata_len;
     d->dedup_len = m->dedup_len;
 }

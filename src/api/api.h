@@ -19,6 +19,7 @@ struct broker;
 struct budget;
 struct broker_port;
 struct guard;
+struct moves; /* what moves queues to other servers */
 struct rate;
 
 /* The numbers of all net threads together. */
@@ -45,10 +46,18 @@ struct api_options {
     struct budget *budget;            /* NULL: left out of /metrics */
     api_turn_counters *turn_counters; /* NULL: left out of /metrics */
     void *turn_counters_ctx;
+    struct moves *moves; /* NULL: no queue moves */
 };
+
+struct moves *moves_new(void);
+void moves_free(struct moves *m); /* the loops have ended; NULL is fine */
 
 struct api *api_new(struct broker_port *port, const struct api_options *options);
 void api_free(struct api *api); /* nothing under way; NULL is fine */
+
+/* Goes on with the moves that were begun before this server was started. To be called on one api,
+ * before its loop runs. */
+void api_resume_moves(struct api *api);
 
 /* The hooks of net/server.h; ctx is the api. */
 http_handler api_handle;

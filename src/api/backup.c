@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The caller may leave before it is done; then it is ended, and its answer goes nowhere. */
+/* The client may leave before the backup is done. Then the backup is ended, and nobody is
+ * answered. */
 struct backup_job {
     struct broker_backup work; /* first */
     struct call *call;

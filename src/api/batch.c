@@ -12,8 +12,8 @@
 struct batch {
     struct results results;
     struct body body;
-    uint32_t list;          /* the token of the messages; 0: not known yet, or they are lines */
-    uint32_t next;          /* the next one's */
+    uint32_t list; /* token of the list of messages; 0: not known yet, or the messages are lines */
+    uint32_t next; /* token of the next message */
     struct put_item *items; /* those that are handed to the engine */
 };
 
@@ -44,6 +44,8 @@ static void batch_add(struct batch *b, const struct json_doc *doc, uint32_t obje
     }
     item->status = STATUS_OK;
     item->deduplicated = false;
+    item->partition = 0;
+    item->only_known = false;
     results_add_item(&b->results);
 }
 
@@ -87,7 +89,7 @@ static bool take_messages(struct field *f, void *target)
     return true;
 }
 
-/* The document is whole: where its messages are. */
+/* The document is complete: finds the list of messages. */
 static bool list_find(struct batch *b, struct problem *p)
 {
     static const struct field_spec specs[] = {FIELD("messages", take_messages)};

@@ -2,6 +2,7 @@
 
 #include "api/auth.h"
 #include "api/encode.h"
+#include "api/relay.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ struct call *call_new(struct api *api, struct http_request *http)
     } else {
         c = mem_zalloc(sizeof(*c));
     }
-    memset(&c->request, 0, sizeof(c->request));
+    request_init(&c->request);
     c->tag = CALL_TAG;
     c->api = api;
     c->http = http;
@@ -27,6 +28,7 @@ struct call *call_new(struct api *api, struct http_request *http)
     c->finish = NULL;
     c->cleanup = NULL;
     c->shows = false;
+    c->relay = NULL;
     assert(!c->extra);
     return c;
 }
@@ -47,6 +49,9 @@ static void call_end(struct call *c)
         c->cleanup(c);
     free(c->extra);
     c->extra = NULL;
+    free(c->request.target);
+    c->request.target = NULL;
+    relay_free(c->relay);
     if (c->auth)
         auth_unref(c->auth);
     buffer_recycle(&c->out);
@@ -172,6 +177,10 @@ void call_problem(const struct call *c, enum status status, struct problem *p)
 static void call_done(struct request *r)
 {
     struct call *c = call_of(r);
+    if (r->target) {
+        relay_begin(c);
+        return;
+    }
     if (r->status == STATUS_OK) {
         c->finish(c);
         return;
@@ -193,9 +202,21 @@ void call_submit(struct call *c, enum request_kind kind, call_finish *finish)
     broker_submit(c->api->port, &c->request);
 }
 
+void call_renew(struct call *c)
+{
+    char queue[sizeof(c->request.queue)];
+    memcpy(queue, c->request.queue, sizeof(queue));
+    request_init(&c->request);
+    memcpy(c->request.queue, queue, sizeof(queue));
+}
+
 static void hang_up(struct http_request *req)
 {
-    broker_hangup(&call_of_http(req)->request);
+    struct call *c = call_of_http(req);
+    if (c->relay)
+        relay_hangup(c);
+    else
+        broker_hangup(&c->request);
 }
 
 void call_end_with_peer(struct call *c)

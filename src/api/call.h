@@ -24,6 +24,7 @@ struct auth_token;
 struct auth_version;
 struct body;
 struct call;
+struct relay;
 
 #define CALLS_SPARE_MAX 1024
 #define CALL_KEEP_MAX   (64 * 1024) /* a buffer larger than this is given back */
@@ -84,29 +85,30 @@ struct listing {
 
 struct call {
     uint32_t tag; /* CALL_TAG, until it is answered */
-    struct request request;
+    bool shows;   /* the change is made; the message is read for the answer alone */
     struct api *api;
     struct http_request *http;
     const struct route *route;
     const struct auth_token *token; /* NULL: anonymous */
     struct auth_version *auth;      /* held, for the token */
     call_finish *finish;
-    call_cleanup *cleanup;         /* frees `extra`; NULL: free() does */
-    struct message_id id;          /* {id} of the path */
-    char name[QUEUE_NAME_MAX + 1]; /* {name} of the path */
-    bool shows;              /* the change is made; the message is read for the answer alone */
+    call_cleanup *cleanup;   /* frees `extra`; NULL: free() does */
     struct buf out;          /* the answer */
     struct account *account; /* the account in which `out` is counted while it grows … */
     size_t counted;          /* … and how many bytes of it are */
     struct buf text;         /* copies of request text that outlive the handler */
     void *extra;             /* owned; arrays of batches and listings */
+    struct relay *relay;     /* owned: it went on at another server; NULL: it did not */
+    struct call *next;       /* while spare */
+    struct request request;  /* large: what every call needs stands before it, close together */
+    struct message_id id;    /* {id} of the path */
+    char name[QUEUE_NAME_MAX + 1]; /* {name} of the path */
     union {
         struct put_item put;
         struct settle_item settle;
         struct listing listing;
         struct call_reading reading;
     };
-    struct call *next; /* while spare */
 };
 
 #define API_TAG  TAG('a', 'p', 'i', ' ')
@@ -142,6 +144,7 @@ static inline struct call *call_of_op(struct engine_op *op)
 
 struct call *call_new(struct api *api, struct http_request *http);
 void call_submit(struct call *c, enum request_kind kind, call_finish *finish);
+void call_renew(struct call *c); /* in finish: its request is zero again, but for the queue */
 void call_end_with_peer(struct call *c); /* before call_submit: the broker hears of a hang-up */
 void call_again(struct call *c);         /* in finish: submits c->request again, as it is now */
 
@@ -193,11 +196,13 @@ call_handler receipts_ack_many, receipts_nack_many, receipts_release_many,
 call_handler priority_set, priority_set_many, position_get; /* priority.c */
 call_handler message_get, message_delete;                   /* message.c */
 call_handler export_lines;                                  /* export.c */
+call_handler move_begin, move_show, move_end;               /* move.c */
 call_handler queues_put, queues_patch, queues_get, queues_list, queues_delete, queues_purge,
     queues_pause, queues_resume;                                             /* queues.c */
 call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;     /* dead.c */
 call_handler dead_amend;                                                     /* amend.c */
 call_handler schedules_put, schedules_get, schedules_list, schedules_delete; /* schedules.c */
+call_handler cells_list, placement_get, placement_post;                      /* cells.c */
 call_handler stats_get;                                                      /* stats.c */
 call_handler metrics_get;                                                    /* metrics.c */
 call_handler admin_backup, admin_backup_show;                                /* backup.c */

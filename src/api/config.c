@@ -241,7 +241,7 @@ static bool take_alert_oldest(struct field *f, void *target)
     return field_null(f) || field_i64(f, 1, DELAY_SECONDS_MAX, &config->alert_oldest_ready_seconds);
 }
 
-static bool url_valid(const char *url, size_t len)
+bool config_url_valid(const char *url, size_t len)
 {
     size_t scheme = len > 7 && memcmp(url, "http://", 7) == 0    ? 7
                     : len > 8 && memcmp(url, "https://", 8) == 0 ? 8
@@ -261,7 +261,7 @@ static bool take_alert_webhook(struct field *f, void *target)
     config->alert_webhook[0] = '\0';
     if (field_null(f))
         return true;
-    if (!field_text(f, 0, WEBHOOK_MAX, &url, &len) || !url_valid(url, len))
+    if (!field_text(f, 0, WEBHOOK_MAX, &url, &len) || !config_url_valid(url, len))
         return field_refuse(f,
                             "must be a URL that starts with http:// or https://, without blanks "
                             "and of at most %d bytes.",

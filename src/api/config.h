@@ -12,6 +12,8 @@
 /* Appends the whole configuration, in a form that PUT takes. */
 void config_put(struct buf *out, const char *queue, const struct queue_config *config);
 
+bool config_url_valid(const char *url, size_t len); /* http:// or https://, without blanks */
+
 /* What config_patch() has to know besides the text. */
 struct config_change {
     bool is_new;     /* `config` holds defaults, which another profile replaces */

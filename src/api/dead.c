@@ -37,6 +37,7 @@ static bool take_after(struct field *f, void *target)
     struct message_id id;
     if (!message_id_parse(f->value->str, f->value->len, &id))
         return field_refuse(f, "must be the message id that `next` gave.");
+    c->request.op.list.after_queue = id.queue;
     c->request.op.list.after.seq = id.seq;
     return true;
 }

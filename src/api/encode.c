@@ -373,6 +373,21 @@ static void put_draft(struct buf *out, const struct draft *d)
     put_payload(out, &m, true);
 }
 
+void encode_draft(struct buf *out, const struct draft *d)
+{
+    buf_lit(out, "{\"priority\":");
+    if (d->priority.kind == PRIORITY_DEFAULT)
+        buf_lit(out, "null");
+    else
+        put_unknown_priority(out, &d->priority);
+    if (d->ready_ms != READY_NOW) {
+        buf_lit(out, ",\"dequeue_at\":");
+        buf_put_i64(out, d->ready_ms);
+    }
+    put_draft(out, d);
+    buf_putc(out, '}');
+}
+
 /* `priority` only if the schedule names one; `level` is where the next message goes. */
 void encode_schedule_row(struct buf *out, const struct queue_config *config,
                          const struct schedule *s)

@@ -27,6 +27,9 @@ void encode_dead(struct buf *out, const struct engine_queue *q, const struct mes
 void encode_exported(struct buf *out, const struct engine_queue *q,
                      const struct message *m); /* on one line */
 
+/* A message as an enqueue takes it, on one line. Its priority is as it was given. */
+void encode_draft(struct buf *out, const struct draft *d);
+
 /* A schedule of a queue with these levels, on one line and without the brace at the end: as a row
  * of the list; the whole; and as a PUT takes it, to set it on another server. */
 void encode_schedule_row(struct buf *out, const struct queue_config *config,

@@ -174,6 +174,7 @@ void enqueue_init(struct enqueue *e)
     e->draft.ready_ms = READY_NOW;
     e->draft.delay_ms = 0;
     e->draft.ttl_ms = TTL_DEFAULT;
+    e->draft.seq_min = 0;
     e->payload = e->base64 = NULL;
     e->metadata = e->dedup = NULL;
     e->metadata_len = e->dedup_len = 0;

@@ -29,7 +29,7 @@ struct import {
     const struct import_map *map;
     struct http_slice level, from_level;
     bool has_id, has_enqueued, has_ready, has_died;
-    int64_t ready_ms; /* when no dequeue_at says it exactly */
+    int64_t ready_ms; /* used when no dequeue_at gives it exactly */
     struct http_slice reason, actor, why;
 };
 

@@ -86,7 +86,7 @@ static const struct field_table level_table = FIELD_TABLE(level_specs);
 static const struct field_table named_table = {level_specs + 1,
                                                sizeof(level_specs) / sizeof(level_specs[0]) - 1};
 
-/* A number or a name that means two levels means none. */
+/* Refuses a number or a name that two levels have. */
 static bool distinct(struct field *f, const struct level *levels, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -192,7 +192,8 @@ static bool clashes(const struct queue_config *config, const struct level *level
     return false;
 }
 
-/* A name that is a number is short: there is room for more. */
+/* Gives a level that stays another number or name if a new level has taken its own. A name that
+ * clashes with a number is a number itself, so it is short and has room for STAYED. */
 static void make_room(const struct queue_config *config, struct level *level)
 {
     level->heir_of = (uint8_t)(level->slot + 1);

@@ -18,7 +18,7 @@ void listing_shown(struct call *c)
     struct engine_op *op = &c->request.op;
     c->request.answer_len = c->out.len;
     if (c->out.len >= ANSWER_FULL)
-        op->list.limit = op->list.found + 1; /* which does not yet count the one that was shown */
+        op->list.limit = op->list.found + 1; /* `found` does not count the one just shown */
 }
 
 static void listing_step(struct call *c)

@@ -2,6 +2,7 @@
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/enqueue.h"
+#include "api/relay.h"
 #include "api/routes.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ static void draft_cleanup(struct call *c)
 
 static void put_problem(struct call *c, const struct put_item *item, struct problem *p)
 {
-    call_problem(c, item->status, p);
+    call_problem(c, relay_status(item->status), p);
     if (item->status != STATUS_UNKNOWN_PRIORITY)
         return;
     const struct priority_ref *ref = &item->draft.priority;
@@ -30,6 +31,10 @@ static void put_problem(struct call *c, const struct put_item *item, struct prob
 void messages_put_result(struct call *c, const struct put_item *item)
 {
     struct buf *out = &c->out;
+    if (item->status == STATUS_QUEUE_MOVED && c->relay) {
+        relay_put(c, out);
+        return;
+    }
     if (item->status != STATUS_OK) {
         struct problem p;
         put_problem(c, item, &p);
@@ -42,14 +47,28 @@ void messages_put_result(struct call *c, const struct put_item *item)
     encode_id(out, &item->id);
     buf_lit(out, ",\"enqueued_at\":");
     encode_time(out, item->enqueued_ms);
-    buf_lit(out, ",\"partition\":0");
+    buf_lit(out, ",\"partition\":");
+    buf_put_u64(out, item->partition);
     if (item->deduplicated)
         buf_lit(out, ",\"deduplicated\":true");
     buf_putc(out, '}');
 }
 
+static void relayed_finish(struct call *c)
+{
+    const struct json_token *stored = relay_only(c, NULL);
+    if (!stored)
+        return;
+    buf_put(&c->out, stored->raw, stored->raw_len);
+    call_reply(c, relay_has(c, stored, "deduplicated") ? 200 : 201);
+}
+
 static void enqueue_finish(struct call *c)
 {
+    if (c->put.status == STATUS_QUEUE_MOVED && c->relay) {
+        relayed_finish(c);
+        return;
+    }
     if (c->put.status != STATUS_OK) {
         struct problem p;
         put_problem(c, &c->put, &p);
@@ -92,6 +111,8 @@ void messages_enqueue(struct call *c)
     }
     c->cleanup = draft_cleanup;
     c->put.deduplicated = false;
+    c->put.partition = 0;
+    c->put.only_known = false;
     c->put.status = STATUS_OK;
     c->request.op.verb = ENGINE_PUT;
     c->request.op.put.items = &c->put;

@@ -39,7 +39,12 @@ static bool in_scope(enum scope asked, enum scope scope)
     return asked == SCOPE_ALL || asked == scope;
 }
 
-enum unit { PLAIN, MILLI, MICRO }; /* the number is in this part of the unit in the name */
+enum unit {
+    PLAIN,
+    MILLI,
+    MICRO,
+    MICRO_SIGNED
+}; /* the number is in this part of the unit in the name */
 
 struct metric {
     const char *name;
@@ -175,6 +180,7 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
     [REQUEST_IMPORT] = "import",
     [REQUEST_SCHEDULE_SET] = "schedule_set",
     [REQUEST_SCHEDULE] = "schedule",
+    [REQUEST_PLACEMENT] = "placement",
     [REQUEST_LOOK] = "look",
     [REQUEST_CLAIM_MANY] = "claim_many",
 };
@@ -210,6 +216,10 @@ static uint64_t value_at(const void *base, size_t offset)
 
 static void put_value(struct buf *out, uint64_t value, enum unit unit)
 {
+    if (unit == MICRO_SIGNED && (int64_t)value < 0) {
+        buf_putc(out, '-');
+        value = -value;
+    }
     uint64_t scale = unit == PLAIN ? 1 : unit == MILLI ? 1000 : 1000000;
     buf_put_u64(out, value / scale);
     if (scale > 1)
@@ -329,10 +339,14 @@ static void put_own(struct buf *out, const struct engine_counter *c, const struc
                     const uint64_t own[])
 {
     static const enum unit units[] = {
-        [ENGINE_PLAIN] = PLAIN, [ENGINE_MILLI] = MILLI, [ENGINE_MICRO] = MICRO};
+        [ENGINE_PLAIN] = PLAIN,
+        [ENGINE_MILLI] = MILLI,
+        [ENGINE_MICRO] = MICRO,
+        [ENGINE_MICRO_SIGNED] = MICRO_SIGNED,
+    };
     char name[80];
     int at = own_place(runs, c->name), after = c->after ? own_place(runs, c->after) : -1;
-    snprintf(name, sizeof(name), "triage_engine_%s", c->name);
+    snprintf(name, sizeof(name), "triage_%s%s", c->bare ? "" : "engine_", c->name);
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, c->help, name,
                c->type == ENGINE_GAUGE ? GAUGE : COUNTER);
     if (!c->label) {
@@ -340,14 +354,20 @@ static void put_own(struct buf *out, const struct engine_counter *c, const struc
         return;
     }
     bool known = at >= 0 && (after < 0 || own[after] > 0);
-    for (uint32_t i = 0; known && i < c->label_count; i++)
+    for (uint32_t i = 0; known && i < c->label_count; i++) {
+        if (!c->labels[i])
+            continue;
         put_sample(out, name, c->label, c->labels[i], own[at + (int)i], units[c->unit]);
+    }
 }
 
-static void put_all_own(struct buf *out, enum scope scope, const char *engine, const uint64_t own[])
+static void put_all_own(struct buf *out, enum scope scope, const struct engine_kind *runs,
+                        const uint64_t own[])
 {
-    const struct engine_kind *runs = engine_kind_find(engine), *kind;
+    const struct engine_kind *kind;
     for (size_t k = 0; (kind = engine_kind_at(k)); k++) {
+        if (strcmp(kind->name, runs->name) == 0)
+            kind = runs; /* which has the labels */
         for (uint32_t i = 0; i < kind->counter_count; i++) {
             const struct engine_counter *c = &kind->counters[i];
             if (in_scope(scope, c->of_store ? SCOPE_STORE : SCOPE_SERVER) &&
@@ -459,7 +479,7 @@ static void metrics_finish(struct call *c)
                      : metrics[i].source == OF_BUDGET ? o->budget != NULL
                                                       : true;
         if (metrics[i].source == OF_OWN)
-            put_all_own(&c->out, scope, o->engine, all.engine.own);
+            put_all_own(&c->out, scope, broker_engine_kind(o->broker), all.engine.own);
         else if (known && in_scope(scope, scope_of(metrics[i].source)))
             put_metric(&c->out, &metrics[i], &all);
     }

@@ -35,7 +35,11 @@ static const char *const advice[STATUS_COUNT] = {
                               "the server's log has the store's reason.",
     [STATUS_ENGINE_UNAVAILABLE] = "It is not known whether the change was stored. Try again after "
                                   "Retry-After; GET /readyz says what is wrong.",
+    [STATUS_QUEUE_MOVED] = "Nothing was changed. GET /v1/queues/{queue}/move says where it goes.",
+    [STATUS_TARGET_UNAVAILABLE] =
+        "The queue moves to another server, which does not answer. Try again after Retry-After.",
     [STATUS_OVERLOADED] = "Nothing was changed. Try again after Retry-After.",
+    [STATUS_MOVED] = "Nothing was changed. Try again after Retry-After.",
     [STATUS_DRAINING] = "Nothing was changed. Try another server, or again after Retry-After.",
     [STATUS_STORAGE_FULL] = "Nothing was stored. Claims and acknowledgements still work.",
 };

@@ -3,6 +3,7 @@
 
 #include "api/call.h"
 #include "api/encode.h"
+#include "api/relay.h"
 
 static bool take_receipt(struct field *f, void *target)
 {
@@ -62,7 +63,7 @@ static bool settle_ok(struct call *c)
     struct problem p;
     if (c->settle.status == STATUS_OK)
         return true;
-    call_problem(c, c->settle.status, &p);
+    call_problem(c, relay_status(c->settle.status), &p);
     call_refuse(c, &p);
     return false;
 }
@@ -86,9 +87,19 @@ void settle_keep(struct call *c, const struct settle_fields *s)
     c->request.op.settle.reason_len = (uint32_t)s->reason_len;
 }
 
+/* Whether the other server has to say how it went; then the member of its result, or NULL when the
+ * call has been answered. */
+static bool relayed(struct call *c, const char *member, const struct json_token **value)
+{
+    bool asked = c->settle.status == STATUS_QUEUE_MOVED && c->relay;
+    *value = asked ? relay_only(c, member) : NULL;
+    return asked;
+}
+
 static void ack_finish(struct call *c)
 {
-    if (settle_ok(c))
+    const struct json_token *there;
+    if (relayed(c, "state", &there) ? there != NULL : settle_ok(c))
         call_reply(c, 204);
 }
 
@@ -100,11 +111,15 @@ void receipts_ack(struct call *c, struct http_slice receipt)
 
 static void state_finish(struct call *c)
 {
-    if (!settle_ok(c))
+    const struct json_token *there;
+    if (relayed(c, "state", &there) ? !there : !settle_ok(c))
         return;
-    buf_lit(&c->out, "{\"state\":\"");
-    buf_puts(&c->out, message_state_name(c->settle.state));
-    buf_lit(&c->out, "\"}");
+    buf_lit(&c->out, "{\"state\":");
+    if (there)
+        buf_put(&c->out, there->raw, there->raw_len);
+    else
+        json_put_cstr(&c->out, message_state_name(c->settle.state));
+    buf_putc(&c->out, '}');
     call_reply(c, 200);
 }
 
@@ -134,12 +149,17 @@ void receipts_release(struct call *c)
 
 static void extend_finish(struct call *c)
 {
-    if (!settle_ok(c))
+    const struct json_token *there;
+    if (relayed(c, "visible_at", &there) ? !there : !settle_ok(c))
         return;
     buf_lit(&c->out, "{\"visible_at\":");
-    encode_time(&c->out, c->settle.lease_until_ms);
+    if (there)
+        buf_put(&c->out, there->raw, there->raw_len);
+    else
+        encode_time(&c->out, c->settle.lease_until_ms);
     buf_lit(&c->out, ",\"urgent_waiting\":");
-    buf_puts(&c->out, c->request.settle.urgent_waiting ? "true}" : "false}");
+    bool urgent = c->request.settle.urgent_waiting || relay_urgent_waiting(c);
+    buf_puts(&c->out, urgent ? "true}" : "false}");
     call_reply(c, 200);
 }
 

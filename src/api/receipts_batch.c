@@ -3,6 +3,7 @@
 #include "api/call.h"
 #include "api/encode.h"
 #include "api/receipts.h"
+#include "api/relay.h"
 #include "api/results.h"
 
 #include <inttypes.h>
@@ -99,12 +100,16 @@ static void item_put(struct call *c, uint32_t n)
     const struct settle_item *item = &((const struct settle_batch *)c->extra)->items[n];
     struct buf *out = &c->out;
     struct problem p;
+    if (item->status == STATUS_QUEUE_MOVED && c->relay) {
+        relay_put(c, out);
+        return;
+    }
     buf_lit(out, "{\"message_id\":");
     encode_id(out, &item->id);
     if (item->status == STATUS_OK) {
         put_outcome(out, c->request.op.verb, item);
     } else {
-        call_problem(c, item->status, &p);
+        call_problem(c, relay_status(item->status), &p);
         buf_lit(out, ",\"error\":");
         problem_put(out, &p);
     }
@@ -116,9 +121,9 @@ static void batch_finish(struct call *c)
     const struct settle_batch *b = c->extra;
     bool extended = c->request.op.verb == ENGINE_EXTEND;
     results_put_all(c, &b->results, item_put);
+    bool urgent = c->request.settle.urgent_waiting || relay_urgent_waiting(c);
     if (extended)
-        buf_puts(&c->out, c->request.settle.urgent_waiting ? ",\"urgent_waiting\":true"
-                                                           : ",\"urgent_waiting\":false");
+        buf_puts(&c->out, urgent ? ",\"urgent_waiting\":true" : ",\"urgent_waiting\":false");
     buf_putc(&c->out, '}');
     call_reply(c, 200);
 }

@@ -48,6 +48,8 @@ static const struct route routes[] = {
     {VERB_POST, "/v1/admin/backup", admin_backup, ROLE_ADMIN, ROUTE_SERVER | ROUTE_CHANGES, 0},
     {VERB_GET, "/v1/admin/backup", admin_backup_show, ROLE_ADMIN, ROUTE_SERVER, 0},
 
+    {VERB_GET, "/v1/cells", cells_list, ROLE_READ, ROUTE_SERVER, 0},
+
     {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_PUT, QUEUE, queues_put, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_PATCH, QUEUE, queues_patch, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
@@ -56,7 +58,12 @@ static const struct route routes[] = {
     {VERB_POST, QUEUE "/purge", queues_purge, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/pause", queues_pause, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/resume", queues_resume, ROLE_ADMIN, ROUTE_CHANGES, 0},
-    {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, 0, 0},
+    {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_GET, QUEUE "/placement", placement_get, ROLE_READ, 0, 0},
+    {VERB_POST, QUEUE "/placement", placement_post, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, QUEUE "/move", move_begin, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, QUEUE "/move", move_show, ROLE_READ, 0, 0},
+    {VERB_DELETE, QUEUE "/move", move_end, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},
     {VERB_GET, QUEUE "/export", export_lines, ROLE_READ, ROUTE_QUERY, 0},
 
     {VERB_GET, QUEUE "/schedules", schedules_list, ROLE_READ, ROUTE_QUERY, 0},

@@ -3,6 +3,8 @@
 #include "api/call.h"
 #include "api/encode.h"
 
+#include <string.h>
+
 void server_home(struct call *c)
 {
     buf_lit(&c->out,
@@ -36,6 +38,43 @@ static bool may_know(const struct call *c)
     return token && !token->prefix[0] && auth_allows(token, ROLE_READ, NULL);
 }
 
+/* What is gathered of the engine's cells. */
+struct cells_shown {
+    struct buf list; /* members of an array; empty: the engine has none */
+    uint32_t away;
+    bool detail; /* with the engine's words */
+};
+
+static void put_cell(void *ctx, const struct engine_cell *cell)
+{
+    struct cells_shown *shown = ctx;
+    struct buf *out = &shown->list;
+    bool ok = strcmp(cell->state, "ok") == 0;
+    buf_printf(out, "%s{\"cell\":", out->len > 0 ? "," : "");
+    json_put_cstr(out, cell->name);
+    buf_printf(out, ",\"partition\":%u,\"engine\":", cell->number);
+    json_put_cstr(out, cell->engine);
+    buf_lit(out, ",\"state\":");
+    json_put_cstr(out, cell->state);
+    buf_lit(out, ",\"clock_offset_seconds\":");
+    encode_seconds(out, cell->ahead_us / 1000);
+    if (shown->detail && !ok && cell->detail.len > 0) {
+        buf_lit(out, ",\"reason\":");
+        json_put_string(out, cell->detail.data, cell->detail.len);
+    }
+    buf_putc(out, '}');
+    shown->away += !ok;
+}
+
+static void put_cells(struct buf *out, const struct cells_shown *shown)
+{
+    if (shown->list.len == 0)
+        return;
+    buf_lit(out, ",\"cells\":[");
+    buf_put(out, shown->list.data, shown->list.len);
+    buf_putc(out, ']');
+}
+
 static void refuse_unready(struct call *c, enum status status, const char *words)
 {
     call_refuse_as(c, status, NULL,
@@ -44,7 +83,28 @@ static void refuse_unready(struct call *c, enum status status, const char *words
                                  "this page.");
 }
 
-/* A full disk refuses enqueues alone: consumers can still be served, and drain it. */
+/* A full disk refuses enqueues alone: consumers can still be served, and drain it. A cell that is
+ * away stops what it has, and nothing else. */
+static void reply_ready(struct call *c, enum status status, const struct buf *words)
+{
+    struct cells_shown cells = {.detail = may_know(c)};
+    broker_cell_each(c->api->options.broker, put_cell, &cells);
+    bool degraded = status != STATUS_OK || cells.away > 0;
+    buf_puts(&c->out, degraded ? "{\"status\":\"degraded\"" : "{\"status\":\"ready\"");
+    if (words->len > 0 && status != STATUS_OK) {
+        buf_lit(&c->out, ",\"reason\":");
+        json_put_string(&c->out, words->data, words->len);
+    } else if (degraded) {
+        buf_printf(&c->out, ",\"reason\":\"%u of the cells %s away\"", cells.away,
+                   cells.away == 1 ? "is" : "are");
+    }
+    if (cells.detail)
+        put_cells(&c->out, &cells);
+    buf_putc(&c->out, '}');
+    buf_fini(&cells.list);
+    call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+}
+
 void server_ready(struct call *c)
 {
     const struct api_options *o = &c->api->options;
@@ -53,14 +113,7 @@ void server_ready(struct call *c)
     if (o->draining && atomic_load(o->draining)) {
         call_refuse_as(c, STATUS_DRAINING, NULL, NULL);
     } else if (status == STATUS_OK || status == STATUS_STORAGE_FULL) {
-        buf_lit(&c->out, "{\"status\":");
-        buf_puts(&c->out, status == STATUS_OK ? "\"ready\"" : "\"degraded\"");
-        if (words.len > 0 && status != STATUS_OK) {
-            buf_lit(&c->out, ",\"reason\":");
-            json_put_string(&c->out, words.data, words.len);
-        }
-        buf_putc(&c->out, '}');
-        call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
+        reply_ready(c, status, &words);
     } else {
         refuse_unready(c, status, buf_cstr(&words));
     }
@@ -70,6 +123,7 @@ void server_ready(struct call *c)
 void server_info(struct call *c)
 {
     const struct api_options *o = &c->api->options;
+    struct cells_shown cells = {0};
     buf_lit(&c->out, "{\"name\":\"triage\",\"version\":");
     json_put_cstr(&c->out, o->version);
     buf_lit(&c->out, ",\"engine\":");
@@ -78,6 +132,9 @@ void server_info(struct call *c)
     json_put_cstr(&c->out, o->durability);
     buf_lit(&c->out, ",\"started_at\":");
     encode_time(&c->out, o->started_ms);
+    broker_cell_each(o->broker, put_cell, &cells);
+    put_cells(&c->out, &cells);
+    buf_fini(&cells.list);
     buf_putc(&c->out, '}');
     call_reply(c, 200);
 }

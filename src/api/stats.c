@@ -2,6 +2,9 @@
 
 #include "api/call.h"
 #include "api/encode.h"
+#include "api/fields.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 
@@ -59,12 +62,13 @@ static void put_totals(struct buf *out, const struct queue_totals *t)
 }
 
 /* Most urgent first; an array, because readers of JSON may forget the order of an object. */
-static void put_levels(struct buf *out, const struct engine_queue *q)
+static void put_levels(struct buf *out, const struct queue_facts *facts)
 {
+    const struct queue_config *config = &facts->queue->config;
     buf_lit(out, ",\"levels\":[");
-    for (int i = 0; i < q->config.level_count; i++) {
-        const struct level *level = &q->config.levels[i];
-        const struct lane_view *lane = &q->view.lanes[level->slot];
+    for (int i = 0; i < config->level_count; i++) {
+        const struct level *level = &config->levels[i];
+        const struct lane_view *lane = &facts->view->lanes[level->slot];
         buf_puts(out, i > 0 ? ",{" : "{");
         encode_level(out, level);
         put_count(out, ",\"ready\":", lane->ready);
@@ -101,14 +105,92 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     encode_rate(out, facts->claims_per_second);
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
-    put_levels(out, facts->queue);
+    put_levels(out, facts);
     put_totals(out, &row.totals);
     buf_putc(out, '}');
 }
 
+static uint64_t oldest_ms(const struct queue_view *view, int64_t now_ms)
+{
+    int64_t oldest = 0;
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        const struct lane_view *lane = &view->lanes[slot];
+        int64_t age = lane->ready > 0 ? now_ms - lane->head_ms : 0;
+        oldest = age > oldest ? age : oldest;
+    }
+    return (uint64_t)oldest;
+}
+
+static void put_placement(struct buf *out, const struct engine_partition *p)
+{
+    if (!p->placement)
+        return;
+    buf_lit(out, ",\"placement\":");
+    json_put_cstr(out, p->placement);
+    put_count(out, ",\"buckets\":", p->buckets);
+    buf_puts(out, p->levels ? ",\"levels\":[" : ",\"levels\":null");
+    for (const char *at = p->levels; at && *at;) {
+        size_t len = strcspn(at, "\n");
+        if (at > p->levels)
+            buf_putc(out, ',');
+        json_put_string(out, at, len);
+        at += len + (at[len] == '\n');
+    }
+    if (p->levels)
+        buf_putc(out, ']');
+}
+
+static void put_partition(void *ctx, const struct engine_partition *p)
+{
+    struct buf *out = ctx;
+    put_count(out, out->len > 0 ? ",{\"partition\":" : "{\"partition\":", p->number);
+    buf_lit(out, ",\"cell\":");
+    if (p->cell)
+        json_put_cstr(out, p->cell);
+    else
+        buf_lit(out, "null");
+    buf_lit(out, ",\"state\":");
+    json_put_cstr(out, p->state);
+    put_placement(out, p);
+    put_count(out, ",\"ready\":", p->view->ready);
+    put_count(out, ",\"scheduled\":", p->view->scheduled);
+    put_count(out, ",\"in_flight\":", p->view->leased);
+    put_count(out, ",\"dead\":", p->view->dead);
+    put_count(out,
+              ",\"oldest_message_age_seconds\":", oldest_ms(p->view, clock_now().wall_ms) / 1000);
+    put_count(out, ",\"bytes\":", p->view->bytes);
+    buf_putc(out, '}');
+}
+
+void stats_partitions(struct buf *out, const struct queue_facts *facts)
+{
+    struct buf list = {0};
+    broker_partition_each(facts, put_partition, &list);
+    buf_put(out, list.data, list.len);
+    buf_fini(&list);
+}
+
+/* What a call asks for. */
+struct stats_query {
+    bool partitions;
+};
+
+/* The partitions come first: then the whole is what they are together. */
 static void stats_show(struct request *r, const struct queue_facts *facts)
 {
-    stats_put(&call_of(r)->out, facts);
+    struct call *c = call_of(r);
+    const struct stats_query *query = c->extra;
+    struct buf partitions = {0};
+    if (query->partitions)
+        broker_partition_each(facts, put_partition, &partitions);
+    stats_put(&c->out, facts);
+    if (query->partitions) {
+        c->out.len--; /* the brace */
+        buf_lit(&c->out, ",\"partitions\":[");
+        buf_put(&c->out, partitions.data, partitions.len);
+        buf_lit(&c->out, "]}");
+    }
+    buf_fini(&partitions);
 }
 
 static void stats_finish(struct call *c)
@@ -116,8 +198,19 @@ static void stats_finish(struct call *c)
     call_reply_as(c, 200, NULL, "Cache-Control: no-store\r\n");
 }
 
+static bool take_partitions(struct field *f, void *target)
+{
+    return field_bool(f, &((struct stats_query *)target)->partitions);
+}
+
 void stats_get(struct call *c)
 {
+    static const struct field_spec specs[] = {FIELD("partitions", take_partitions)};
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct stats_query query = {0};
+    if (!call_query(c, &table, &query))
+        return;
+    c->extra = mem_dup(&query, sizeof(query));
     c->request.show.each = stats_show;
     call_submit(c, REQUEST_STATS, stats_finish);
 }

@@ -26,4 +26,7 @@ void stats_row(const struct queue_facts *facts, struct queue_row *row);
 void stats_rows_sort(struct queue_row *rows, size_t count); /* by name */
 void stats_put(struct buf *out, const struct queue_facts *facts);
 
+/* The partitions of a queue, as members of an array. */
+void stats_partitions(struct buf *out, const struct queue_facts *facts);
+
 #endif

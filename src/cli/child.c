@@ -31,7 +31,7 @@ void child_env_init(struct child_env *env)
     env->items[env->count] = NULL;
 }
 
-/* The first of two equal names wins in most C libraries, so an inherited one has to go. */
+/* Removes an inherited variable: in most C libraries the first of two equal names wins. */
 static void env_drop(struct child_env *env, const char *name)
 {
     size_t len = strlen(name);
@@ -49,7 +49,7 @@ void child_env_set(struct child_env *env, const char *name, const char *value, s
 {
     struct buf entry = {0};
     if (memchr(value, '\0', len) != NULL)
-        return; /* cannot be said in an environment */
+        return; /* a NUL cannot be in an environment */
     env_drop(env, name);
     buf_puts(&entry, name);
     buf_putc(&entry, '=');
@@ -88,7 +88,7 @@ void child_fini(struct child *child)
     buf_fini(&child->last_line);
 }
 
-/* In the new process. Handlers fall back to their defaults by exec; what we ignore would not. */
+/* Runs in the new process. Signal handlers are reset by exec, but ignored signals stay ignored. */
 static void exec_command(char **argv, char **env, int in, int err, int report)
 {
     setpgid(0, 0);
@@ -103,7 +103,7 @@ static void exec_command(char **argv, char **env, int in, int err, int report)
     _exit(127);
 }
 
-/* The report pipe closes itself when exec succeeds, and carries errno when it does not. */
+/* The report pipe is closed by an exec that succeeds. If exec fails, it carries errno. */
 static int await_exec(pid_t pid, int report)
 {
     int error = 0;
@@ -242,7 +242,8 @@ void child_signal(struct child *child, int signal)
         kill(-child->pid, signal);
 }
 
-/* The group is swept before its leader is reaped: until then its number cannot be given away. */
+/* The group is killed before its leader is reaped. Until then its number cannot be given to another
+ * group. */
 bool child_reap(struct child *child, bool sweep, int *wait_status)
 {
     siginfo_t info = {0};

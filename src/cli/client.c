@@ -14,7 +14,7 @@
 #endif
 
 #define CONNECT_MS_MAX 5000
-#define SILENCE_S_MAX  60      /* without a single byte, beyond what was agreed */
+#define SILENCE_S_MAX  60      /* without a single byte, besides the wait that was asked for */
 #define TOKENS_MAX     2000000 /* of an answer; the largest list has a thousand messages */
 
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
@@ -41,8 +41,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *ctx)
     return len;
 }
 
-/* A connection must not leak into the commands of `work`: a command that outlives us would hold a
- * waiting claim open, and with it the message that the server picks for it. */
+/* A connection must not be inherited by the commands of `work`. A command that outlives us would
+ * keep a waiting claim open, and so hold the message that the server picks for it. */
 static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
 {
     (void)ctx;
@@ -69,7 +69,7 @@ void client_fini(struct client *c)
     json_fini(&c->doc);
 }
 
-/* Where to, whom to trust, and who we are. What is NULL stays at curl's default. */
+/* The server's address, the certificates to trust, and our own. NULL leaves curl's default. */
 static void identity_set(CURL *e, const struct cli *cli)
 {
     curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, cli->socket);
@@ -204,7 +204,7 @@ void client_abandon(struct client *c)
 
 void client_finish(struct client *c, CURLcode result)
 {
-    client_abandon(c); /* it has its answer, and is curl's no more */
+    client_abandon(c); /* it has its answer and is no longer curl's */
     c->result = result;
     c->http = 0;
     if (result == CURLE_OK)
@@ -225,7 +225,8 @@ bool client_is(const struct client *c, const char *problem_name)
     return c->is_json && json_is(json_get(&c->doc, 0, "type"), urn);
 }
 
-/* curl's own words; for a socket in the file system the system's, as curl would name a port. */
+/* The error in curl's words. For a socket in the file system the system's words are used, because
+ * curl would name a port. */
 static const char *failure(const struct client *c)
 {
     long system_error = 0;
@@ -235,7 +236,7 @@ static const char *failure(const struct client *c)
     return c->curl_error[0] ? c->curl_error : curl_easy_strerror(c->result);
 }
 
-/* The way out, where an option of ours is it. */
+/* What to do about it, if an option of ours helps. */
 static const char *remedy(const struct client *c)
 {
     long verified = 0;

@@ -23,8 +23,9 @@
 /* A queue of the file. */
 struct wish {
     char *name;
-    const struct json_token *body; /* what is PUT: an object with at least a name */
-    bool consents;                 /* it says itself what becomes of levels that it does not name */
+    const struct json_token *body; /* what is PUT: an object that has at least a name */
+    bool consents; /* has `drop_levels`: it says itself what becomes of levels that it does not name
+                    */
     bool is_new;
     bool differs;
     bool drops;
@@ -97,7 +98,7 @@ static int apply_read(struct apply *a)
 
 static void body_put(struct buf *out, const struct wish *w, bool drops)
 {
-    buf_put(out, w->body->raw, w->body->raw_len - 1); /* but for its last brace */
+    buf_put(out, w->body->raw, w->body->raw_len - 1); /* without the closing brace */
     buf_puts(out, drops ? ",\"drop_levels\":true}" : "}");
 }
 
@@ -163,7 +164,7 @@ static int look_at(struct apply *a, struct wish *w)
 
 /* Changing */
 
-/* A level that somebody added since is not dropped with those that were shown. */
+/* Makes the change. A level that was added since the change was shown is not dropped. */
 static int change(struct apply *a, const struct wish *w)
 {
     struct client *c = &a->next;
@@ -266,7 +267,7 @@ int queue_apply(int argc, char **argv, const struct cli *cli)
 
 /* Dump */
 
-/* A member a line, a level a line, so that a change shows as one. */
+/* Writes one member a line and one level a line, so that a diff shows each change by itself. */
 static void dump_queue(struct buf *out, const struct json_doc *doc)
 {
     const char *comma = "";
@@ -274,7 +275,7 @@ static void dump_queue(struct buf *out, const struct json_doc *doc)
     for (uint32_t i = json_first(doc, 0); i; i = json_next(doc, 0, i)) {
         const struct json_token *t = &doc->tokens[i];
         const char *between = "\n        ";
-        if (json_key_is(t, "paused")) /* today's, and no part of what is kept */
+        if (json_key_is(t, "paused")) /* a pause is of today, and not kept */
             continue;
         buf_printf(out, "%s\n      ", comma);
         json_put_string(out, t->key, t->key_len);
@@ -299,7 +300,7 @@ struct dump {
     const struct cli *cli;
     struct client list, one;
     struct buf out;
-    struct buf after; /* the name that the next page begins behind, terminated; empty: the first */
+    struct buf after; /* the last name of the page before; empty: the first page */
 };
 
 static int dump_page(struct dump *d, const char *prefix, bool *more)

@@ -112,7 +112,7 @@ static int ack_results(const struct client *c)
     return status;
 }
 
-/* What could not be printed is not acked: it comes back when its lease ends. */
+/* A message that could not be printed is not acked: it comes back when its lease ends. */
 static int ack_all(const struct cli *cli, const char *queue, const struct json_doc *doc,
                    uint32_t messages)
 {

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* How the payload was given, which the new one keeps. */
+/* What kind of payload it was; the new one is of the same kind. */
 enum edit_kind { KIND_TEXT, KIND_JSON, KIND_BYTES };
 
 struct edit {
@@ -21,7 +21,7 @@ struct edit {
     const char *file, *priority;
     enum edit_kind kind;
     struct buf before, after;
-    char path[EDITOR_PATH_MAX]; /* what was edited by hand; empty: nothing was */
+    char path[EDITOR_PATH_MAX]; /* the file that was edited by hand; empty: none was */
 };
 
 static int fetch(struct edit *e)

@@ -19,7 +19,7 @@ struct export
     bool dead;
     FILE *to;
     struct client call;
-    struct buf lines; /* on their way out */
+    struct buf lines; /* not written yet */
     struct buf after; /* cursor of the next page, terminated; empty at the end */
     struct progress progress;
     int64_t bytes, messages;
@@ -54,7 +54,7 @@ static int export_head(struct export *ex)
     return export_write(ex);
 }
 
-/* A schedule that the list has and that is gone by now is left out. */
+/* A schedule that was deleted after it was listed is left out. */
 static int export_schedule(struct export *ex, const char *name)
 {
     struct client *c = &ex->call;
@@ -74,7 +74,7 @@ static int export_schedule(struct export *ex, const char *name)
 static int export_schedules(struct export *ex)
 {
     struct client *c = &ex->call;
-    struct buf names = {0}; /* each with a NUL behind it */
+    struct buf names = {0}; /* each ends in a NUL */
     client_begin(c, ex->cli);
     client_path(c, "/v1/queues/%s/schedules", ex->queue);
     client_query(c, "limit", "1000"); /* no queue has more */

@@ -1,10 +1,10 @@
-/* import: a file of messages into a queue. Lines that export wrote come back as they were; others
- * are enqueued.
+/* import: a file of messages into a queue. Lines that export wrote are stored as they were; other
+ * lines are enqueued.
  *
- * The file is read twice. The first time finds where each message stands, and whether the export
- * came to its end. Then they are sent in the order in which they once arrived, because a server
- * lists them by state and level, and of two with the same ready time the first to arrive is first.
- */
+ * The file is read twice. The first pass finds where each message stands, and whether the export is
+ * complete. Then the messages are sent in the order in which they once arrived. An export has
+ * another order, by state and level, and of two messages with the same ready time the one that
+ * arrived first goes first. */
 #include "base/limits.h"
 #include "base/mem.h"
 #include "cli/client.h"
@@ -26,11 +26,11 @@
 #define BATCH_BYTES_MAX (HTTP_BODY_MAX / 4)
 #define LINE_BYTES_MAX  (HTTP_BODY_MAX / 4) /* several times what the largest message needs */
 #define LINE_TOKENS_MAX 200000
-#define ENQUEUED_HERE   UINT64_MAX /* not from an export: goes last, in the order of the lines */
+#define ENQUEUED_HERE   UINT64_MAX /* not from an export: sent last, in the order of the lines */
 
 /* Where a message stands in the file. */
 struct import_line {
-    uint64_t seq; /* its order of arrival where it was, or ENQUEUED_HERE */
+    uint64_t seq; /* its order of arrival in the old queue, or ENQUEUED_HERE */
     int64_t offset;
     int64_t number; /* from 1 on */
 };
@@ -38,18 +38,18 @@ struct import_line {
 struct import_run {
     const struct cli *cli;
     const char *queue;
-    bool configure; /* asked for, or the queue was made here */
+    bool configure; /* --configure was given, or the queue was made here */
     FILE *file;
     struct client call;
     struct json_doc doc;
-    char *text; /* the line in hand; getline's */
+    char *text; /* the present line; getline's memory */
     size_t text_cap;
     struct buf configuration; /* empty: the file has none */
-    int64_t exported;         /* how many the file says it has; -1: it does not */
+    int64_t exported;         /* how many messages the file says it has; -1: it does not say */
     struct import_line *lines;
     size_t line_count, line_cap;
-    struct buf schedules;   /* lines of the file, each with a line break */
-    int64_t exported_lines; /* of those, that an export wrote */
+    struct buf schedules;   /* of the file, each with a line break */
+    int64_t exported_lines; /* lines that an export wrote */
     struct import_levels levels;
     /* The batch. */
     struct buf batch;
@@ -173,7 +173,7 @@ static int import_look(struct import_run *im)
 
 /* The configuration */
 
-/* Parsed into im->doc; false when the file has none. */
+/* Parses the configuration into im->doc; false when the file has none. */
 static bool configuration_read(struct import_run *im)
 {
     return im->configuration.len > 0 &&
@@ -230,7 +230,7 @@ static int import_configure(struct import_run *im)
     client_try(c, "GET", NULL);
     bool there = client_succeeded(c);
     if (client_is(c, "forbidden") && im->exported_lines > 0)
-        return CLI_REFUSED; /* import_run() says which role it takes, which is more than to look */
+        return CLI_REFUSED; /* import_run() names the role that an import needs */
     if (!there && (!client_is(c, "queue-not-found") || (!has && im->exported_lines > 0)))
         return client_complain(c);
     im->configure |= !there;
@@ -337,7 +337,7 @@ static int import_line(struct import_run *im, const struct import_line *line)
     return CLI_DONE;
 }
 
-/* Schedules are set last, so that their messages come behind the imported ones. */
+/* Sets a schedule. Schedules come last, so that their messages come after the imported ones. */
 static int import_schedule(struct import_run *im, const char *line, size_t len)
 {
     struct client *c = &im->call;
@@ -358,8 +358,8 @@ static int import_schedule(struct import_run *im, const char *line, size_t len)
     return status;
 }
 
-/* The schedules of a queue that existed before stay as they are, also when it has none, unless
- * --configure was given. */
+/* Sets the schedules of the file. A queue that existed before keeps its own, even if it has none,
+ * unless --configure was given. */
 static int import_schedules(struct import_run *im)
 {
     int status = CLI_DONE;
@@ -428,7 +428,8 @@ static int import_run(const struct cli *cli, const char *queue, bool configure,
     progress_wipe(&im->progress);
     if (status == CLI_REFUSED && client_is(&im->call, "forbidden") && im->exported_lines > 0)
         cli_complain("what an export wrote is imported with the role admin");
-    if (status != CLI_USAGE || im->bytes > 0) /* else nothing was sent, and the mistake is told */
+    /* Otherwise nothing was sent, and the mistake is told. */
+    if (status != CLI_USAGE || im->bytes > 0)
         import_report(im);
     if (status == CLI_DONE && im->failed > 0)
         status = CLI_REFUSED;
@@ -443,7 +444,8 @@ static int import_run(const struct cli *cli, const char *queue, bool configure,
     return status;
 }
 
-/* What comes through a pipe is kept in a temporary file, to be read twice. NULL with errno. */
+/* Keeps what comes through a pipe in a temporary file, because it is read twice. NULL with
+ * errno. */
 static FILE *seekable(FILE *file)
 {
     char bytes[65536];

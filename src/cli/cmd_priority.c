@@ -12,7 +12,7 @@
 struct escalate_options {
     const char *actor, *reason;
     bool all, dry_run;
-    /* Which ones, when it is not one by its id. */
+    /* The filter, when no id is given. */
     const char *from;
     int64_t older_ms;
     struct arg_list meta;
@@ -36,7 +36,7 @@ static bool put_filter(struct buf *json, const struct escalate_options *o)
     return fine;
 }
 
-/* Who is asking: as told, else as the system knows the user. */
+/* Who asks: as given, or the user's name in the system. */
 static const char *actor_of(const struct escalate_options *o)
 {
     const char *user = getenv("USER");

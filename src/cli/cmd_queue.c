@@ -15,14 +15,23 @@
 
 int cmd_stats(int argc, char **argv, const struct cli *cli)
 {
-    const struct arg_spec spec = {"stats QUEUE",
+    bool partitions = false;
+    const struct arg_option options[] = {
+        {"partitions", 0, ARG_FLAG, &partitions, NULL, "and those of each cell"},
+        {0},
+    };
+    const struct arg_spec spec = {"stats QUEUE [--partitions]",
                                   "The depths and the totals of a queue.",
                                   "  triage stats mail\n"
+                                  "  triage stats mail --partitions\n"
                                   "  triage stats mail --json | jq .depth_by_priority\n",
-                                  NULL,
+                                  options,
                                   1,
                                   1};
-    return simple_run(&spec, argc, argv, cli, "GET", "/v1/queues/%s/stats");
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    const char *path = partitions ? "/v1/queues/%s/stats?partitions=true" : "/v1/queues/%s/stats";
+    return status == ARGS_GO ? simple_send(cli, "GET", path, &ops) : status;
 }
 
 static int queue_get(int argc, char **argv, const struct cli *cli)

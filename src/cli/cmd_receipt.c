@@ -10,11 +10,11 @@
 
 #include <stdio.h>
 
-/* What is asked for every pair of ID and RECEIPT. */
+/* What is done with every pair of ID and RECEIPT. */
 struct settling {
     const char *verb;
-    const char *shown; /* the member of the answer that is printed, or NULL */
-    struct buf fields; /* members beside the receipts, as in {"reason":"x"; empty: none */
+    const char *shown; /* the member of the answer to print, or NULL */
+    struct buf fields; /* members besides the receipts: {"reason":"x", not closed; empty: none */
 };
 
 static void put_fields(struct buf *json, const struct settling *s)
@@ -48,8 +48,8 @@ static int settle_one(struct client *c, const struct settling *s, char **pair)
     return client_run(c, "POST", TYPE_JSON);
 }
 
-/* One line for each: its id, and what became of it; none with --json. A refusal of one is said and
- * stops no other. */
+/* Prints one line for each: its id, and what became of it; with --json nothing. A refusal is
+ * printed, and the others go on. */
 static int print_many(const struct client *c, const struct settling *s, char **pairs, bool json)
 {
     int status = CLI_DONE, n = 0;
@@ -111,7 +111,7 @@ static int settle(struct settling *s, const struct cli *cli, const char *queue, 
     return status;
 }
 
-/* args_parse() for operands that are pairs from the second on, but for `after` at the end. */
+/* args_parse() for a queue, then pairs, then `after` more operands. */
 static int parse_pairs(const struct arg_spec *spec, int argc, char **argv, int after,
                        struct operands *ops)
 {

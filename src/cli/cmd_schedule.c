@@ -48,7 +48,7 @@ static bool set_body(const struct set_options *o, const char *payload, struct bu
     return fine;
 }
 
-/* The due times to come, one a line: what was meant is seen at once. */
+/* Prints the next due times, one a line, so that a wrong cron line is seen at once. */
 static void print_next(const struct json_doc *doc)
 {
     uint32_t array = json_array(doc, 0, "next");
@@ -200,7 +200,7 @@ static int set_paused(const struct arg_spec *spec, int argc, char **argv, const 
     status = client_run(&c, "GET", NULL);
     if (status == CLI_DONE) {
         transfer_schedule(&body, &c.doc, false);
-        body.len--; /* its brace */
+        body.len--; /* without the closing brace */
         buf_puts(&body, paused ? ",\"paused\":true}" : ",\"paused\":false}");
         client_begin(&c, cli);
         client_path(&c, SCHEDULE_PATH, ops.items[0], ops.items[1]);

@@ -20,7 +20,7 @@ static bool is_executable(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Looked for before anything is claimed: a typo should not cost a message an attempt. */
+/* Checked before anything is claimed: a mistyped command must not cost a message an attempt. */
 static bool command_exists(const char *name)
 {
     if (strchr(name, '/') != NULL)

@@ -14,6 +14,8 @@ command_run cmd_schedule;
 command_run cmd_work;
 command_run cmd_import, cmd_export;
 command_run cmd_backup;
+command_run cmd_cells;
+command_run cmd_move;
 command_run cmd_program; /* whatever is a program of its own */
 
 /* A command made of verbs, such as `queue pause`. The table ends with a NULL name. */

@@ -184,7 +184,7 @@ static void put_names(struct buf *out, const struct json_doc *doc)
     buf_putc(out, ']');
 }
 
-/* The order, when levels that stay have changed places. */
+/* Compares the order of the levels that are on both sides. */
 static void compare_order(struct config_diff *d, const struct json_doc *now,
                           const struct json_doc *next)
 {

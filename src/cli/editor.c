@@ -16,7 +16,7 @@ static const char *editor_name(void)
     return visual && *visual ? visual : editor && *editor ? editor : "vi";
 }
 
-/* mkstemps() makes it for its owner alone. */
+/* The file can be read by its owner alone, as mkstemps() makes it. */
 static bool file_make(const struct buf *text, const char *suffix, char path[EDITOR_PATH_MAX])
 {
     const char *folder = getenv("TMPDIR");
@@ -35,7 +35,8 @@ static bool file_make(const struct buf *text, const char *suffix, char path[EDIT
     return false;
 }
 
-/* The shell splits an editor that has options. The terminal's Ctrl-C is the editor's alone. */
+/* Runs the editor through the shell, because $EDITOR may have options. Ctrl-C goes to the editor
+ * alone. */
 static bool editor_wait(const char *path)
 {
     struct buf command = {0};

@@ -65,7 +65,7 @@ void import_levels_note(struct import_levels *l, const struct json_doc *line)
         t = json_get(line, 0, "priority");
     if (!t || (t->type != JSON_STRING && t->type != JSON_NUMBER) || t->len == 0 ||
         t->len > LEVEL_NAME_MAX || memchr(t->str, '\0', t->len))
-        return; /* the default level, or the server's to refuse */
+        return; /* the default level, or one that the server refuses */
     bool is_number = t->type == JSON_NUMBER;
     for (size_t i = 0; i < l->count; i++) {
         struct import_level *level = &l->levels[i];
@@ -231,7 +231,7 @@ void import_levels_tell_stayed(const char *queue, const struct json_doc *wanted,
     buf_fini(&names);
 }
 
-/* Numbers that meant another level, as `0 is CRITICAL now`. */
+/* Adds the numbers that mean another level now, such as `0 is CRITICAL now`. */
 static void put_turned(struct buf *out, const struct json_doc *was, const struct json_doc *now)
 {
     uint32_t levels = levels_of(now);

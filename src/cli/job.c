@@ -14,8 +14,8 @@
 #define KILL_AFTER_MS  10000 /* from SIGTERM to SIGKILL */
 #define BACKOFF_MS_MIN 500
 #define BACKOFF_MS_MAX 10000
-#define LEASE_MS_MIN   300 /* of a queue with a tiny visibility timeout */
-#define EXTEND_MS_MIN  300 /* that an extend may take, however little of the lease is left */
+#define LEASE_MS_MIN   300 /* for a queue with a tiny visibility timeout */
+#define EXTEND_MS_MIN  300 /* time that an extend always has */
 #define SETTLE_MS_MIN  5000
 #define META_NAME_MAX  64
 
@@ -61,8 +61,8 @@ static void env_token(struct child_env *env, const char *name, const struct json
     child_env_set(env, name, text ? t->str : t->raw, text ? t->len : t->raw_len);
 }
 
-/* tenant becomes TRIAGE_META_TENANT, trace-id TRIAGE_META_TRACE_ID; other names only in the JSON.
- */
+/* tenant becomes TRIAGE_META_TENANT, and trace-id TRIAGE_META_TRACE_ID. Names that cannot be
+ * variables are in the JSON only. */
 static void env_meta(struct child_env *env, const struct json_token *t)
 {
     char name[16 + META_NAME_MAX] = "TRIAGE_META_";

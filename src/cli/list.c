@@ -76,3 +76,20 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
     buf_fini(&after);
     return status;
 }
+
+int list_whole(const struct cli *cli, const char *path, const char *queue,
+               const char *const *columns)
+{
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    client_path(&c, path, queue);
+    int status = client_run(&c, "GET", NULL);
+    uint32_t array = status == CLI_DONE && c.is_json ? find_array(&c.doc) : 0;
+    if (array && cli->json)
+        text_document(&c.answer);
+    else if (array)
+        out_list(&c.doc, array, columns);
+    client_fini(&c);
+    return status;
+}

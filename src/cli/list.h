@@ -17,4 +17,8 @@ struct list_options {
 int list_print(const struct cli *cli, const char *path, const char *queue,
                const struct list_options *o, const char *const *columns);
 
+/* A list that comes whole; `queue` may be NULL when the path has no %s. */
+int list_whole(const struct cli *cli, const char *path, const char *queue,
+               const char *const *columns);
+
 #endif

@@ -33,11 +33,11 @@ struct runner {
     bool claim_is_last_word; /* no command ran when it was sent: what it does not find is not there
                               */
     int64_t claim_sent_ms;
-    int64_t claim_at_ms; /* not before this */
+    int64_t claim_at_ms; /* monotonic: no claim before then */
     int64_t backoff_ms;
     int64_t message_count; /* claimed so far */
 
-    bool away; /* the server did not answer last time, and we said so */
+    bool away; /* the server did not answer the last call, and that was said */
     bool told_no_queue;
     int signal_count; /* SIGINT and SIGTERM so far */
     bool finishing;   /* nothing more is claimed */
@@ -152,7 +152,8 @@ static void claim_if_possible(struct runner *r, int64_t now_ms)
         claim_send(r, max, now_ms);
 }
 
-/* A failed start of the command is the same for every message: finish what runs, and say so. */
+/* Starts the command for a message. If it cannot be started, it could not be for any message: what
+ * runs is finished, and the mistake is said. */
 static void claim_take(struct runner *r, uint32_t message, int64_t now_ms)
 {
     for (size_t i = 0; i < r->job_count; i++) {
@@ -174,9 +175,11 @@ static void claim_messages(struct runner *r, int64_t now_ms)
     r->backoff_ms = BACKOFF_MS_MIN;
     r->told_no_queue = false;
     if (!at || doc->tokens[at].count == 0) {
-        if (r->o->drain && r->claim_is_last_word) /* else a command may yet give its message back */
+        /* Otherwise a running command may give its message back. */
+        if (r->o->drain && r->claim_is_last_word)
             r->finishing = true;
-        if (now_ms - r->claim_sent_ms < EMPTY_MS_MIN) /* paused, or draining before a stop */
+        /* The queue is paused, or the server is about to stop. */
+        if (now_ms - r->claim_sent_ms < EMPTY_MS_MIN)
             r->claim_at_ms = now_ms + EMPTY_MS_MIN;
         return;
     }
@@ -192,7 +195,7 @@ static void claim_back_off(struct runner *r, int64_t now_ms)
         r->backoff_ms = BACKOFF_MS_MAX;
 }
 
-/* A queue that does not exist may be created by its first message, so that is waited for. */
+/* A queue that does not exist may be created by its first message, so the runner waits for it. */
 static void claim_answered(struct runner *r, int64_t now_ms)
 {
     const struct client *c = &r->claim;
@@ -241,7 +244,7 @@ static void collect_answers(struct runner *r, int64_t now_ms)
         else
             server_back(r);
         if (r->o->drain && !r->away && free_count(r) == r->job_count)
-            r->claim_at_ms = now_ms; /* the last look need not wait */
+            r->claim_at_ms = now_ms; /* the last look is made at once */
     }
 }
 

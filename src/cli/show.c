@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Lines stay lines; what could play with the terminal is spelled out. */
+/* Prints line breaks as they are. Characters that could change the terminal are spelled out. */
 static void print_payload(const struct json_doc *doc, uint32_t message)
 {
     const struct json_token *bytes = json_get(doc, message, "payload_base64");

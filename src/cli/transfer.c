@@ -41,11 +41,11 @@ void transfer_schedule(struct buf *out, const struct json_doc *doc, bool with_pa
     const struct json_token *priority = json_get(doc, 0, "priority");
     const struct json_token *level = json_get(doc, 0, "level");
     transfer_configuration(out, doc, 0, with_paused ? paused_too : without);
-    if (!priority) /* it goes by the default of the queue */
+    if (!priority) /* it has none: the queue's default */
         return;
-    if (level && level->type == JSON_STRING) /* a server of an earlier version has none */
+    if (level && level->type == JSON_STRING) /* servers of earlier versions do not send it */
         priority = level;
-    out->len--; /* the brace */
+    out->len--; /* without the closing brace */
     buf_lit(out, ",\"priority\":");
     buf_put(out, priority->raw, priority->raw_len);
     buf_putc(out, '}');

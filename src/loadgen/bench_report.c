@@ -18,7 +18,7 @@ static double per_second(uint64_t n, const struct loadgen_report *report)
     return report->elapsed_us ? (double)n * 1e6 / (double)report->elapsed_us : 0;
 }
 
-/* Negative when it cannot be said. */
+/* Negative: not known. */
 static double us_per_message(int64_t cpu_ns, const struct loadgen_report *report)
 {
     return cpu_ns < 0 || report->completed == 0 ? -1

@@ -200,7 +200,7 @@ static void http_close(void *state)
     free(h);
 }
 
-/* In the form in which every command complains. */
+/* Words the refusal as every command does. */
 static void refusal_take(const struct loadgen_http_answer *answer, struct loadgen_report *report)
 {
     struct json_doc doc;

@@ -41,7 +41,7 @@ uint32_t loadgen_variants(const struct loadgen_config *config, size_t request_le
     if (fit < wanted)
         wanted = fit > 0 ? fit : 1;
     if (wanted < levels && config->enqueue_batch == 1)
-        wanted = levels; /* single messages take turns by variant: every level has one */
+        wanted = levels; /* single messages take the levels in turn */
     return (uint32_t)wanted;
 }
 
@@ -83,7 +83,7 @@ static bool target_set(struct loadgen_config *config, const char *host, size_t h
                        const char *port, size_t port_len)
 {
     if (host_len > 2 && host[0] == '[' && host[host_len - 1] == ']') {
-        host++; /* an IPv6 address is bare for the resolver */
+        host++; /* the resolver wants an IPv6 address without brackets */
         host_len -= 2;
     }
     if (port_len == 0) {

@@ -9,13 +9,13 @@
 struct mix {
     struct loadgen_run *run;
     bool counted;
-    uint64_t left; /* messages still to begin, when counted */
-    /* Under a rate: slots that wait for the next due time, and that time. */
+    uint64_t left; /* messages still to begin, when the run has a count */
+    /* With a rate: the slots that wait for the next due time, and that time. */
     uint64_t due_ns;
     uint64_t interval_ns;
     uint32_t idle_count;
     struct loadgen_slot **idle;
-    /* Under a refill: the slot that enqueues, whether it waits, and what it has to put back. */
+    /* With a refill: the slot that enqueues, whether it waits, and how many it has to put back. */
     struct loadgen_slot *refiller;
     bool refiller_idle;
     uint64_t owed;
@@ -32,8 +32,8 @@ static bool chain_ends(const struct loadgen_config *config, enum loadgen_op op)
            (op == LOADGEN_ENQUEUE && config->mix == LOADGEN_MIX_ENQUEUE);
 }
 
-/* Under a rate the latency counts from when the request was due, so that a server which stalls pays
- * for all it kept waiting and not only for one request of each connection. */
+/* With a rate, latency counts from when the request was due. So a server that stalls pays for every
+ * request that it kept waiting, and not only for one on each connection. */
 static void chain_begin(struct mix *m, struct loadgen_slot *slot)
 {
     struct loadgen_run *run = m->run;
@@ -64,8 +64,8 @@ static void idle_begin(struct mix *m)
     }
 }
 
-/* Sends at once: the refiller has a connection of its own. It goes on while the run drains; less
- * than one batch stays owed at the end. */
+/* The refiller has a connection of its own, so it sends at once. It goes on while the run drains.
+ * At the end less than one batch is missing. */
 static void refill(struct mix *m, uint32_t claimed)
 {
     struct loadgen_run *run = m->run;

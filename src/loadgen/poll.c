@@ -20,9 +20,9 @@ struct poll {
     struct loadgen_run *run;
     struct loadgen_slot *sender;
     bool started;   /* consumers are in place; before that only leftovers are cleared */
-    bool enqueued;  /* of the message under way */
-    bool delivered; /* the same */
-    bool acked;     /* the same */
+    bool enqueued;  /* the message under way was … */
+    bool delivered; /* … was */
+    bool acked;     /* … was */
     uint64_t sent_us;
     uint64_t due_us; /* earliest time of the next message */
     uint64_t interval_us;
@@ -91,7 +91,7 @@ static void on_answer(struct loadgen_loop *loop, struct loadgen_slot *slot,
     if (slot == p->sender) {
         p->enqueued = true;
         if (!answer || answer->refused > 0)
-            p->delivered = p->acked = true; /* it will not come */
+            p->delivered = p->acked = true; /* it was refused, so it will not come */
         if (answer)
             loadgen_run_record(p->run, slot, answer);
         return;
@@ -108,7 +108,7 @@ static void on_answer(struct loadgen_loop *loop, struct loadgen_slot *slot,
     loadgen_loop_submit(loop, slot, LOADGEN_POLL, loop->now_us);
 }
 
-/* Until the server counts every consumer as waiting, or for a while when it does not count. */
+/* Waits until the server counts every consumer as waiting; a fixed while if it does not count. */
 static int64_t consumers_steady(struct poll *p)
 {
     struct loadgen_run *run = p->run;

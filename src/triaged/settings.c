@@ -71,6 +71,19 @@ static bool parse_list(const char *text, struct settings_list *list)
     return true;
 }
 
+/* Another line of a text. */
+static bool parse_line(const char *text, void *field, size_t size)
+{
+    char *lines = field;
+    size_t len = strlen(lines), more = strlen(text);
+    if (len + more + 2 > size)
+        return false;
+    if (more == 0)
+        return true; /* the default: there is none */
+    snprintf(lines + len, size - len, "%s\n", text);
+    return true;
+}
+
 static bool parse_number(const char *text, void *field, size_t size)
 {
     char *end;
@@ -133,8 +146,9 @@ static bool parse_engine_number(const char *text, void *field, size_t size)
 
 struct setting {
     const char *key;
-    const char *value; /* the default */
-    parse_fn *parse;   /* NULL: a list */
+    const char *section; /* whose lines it takes, too; or NULL */
+    const char *value;   /* the default */
+    parse_fn *parse;     /* NULL: a list */
     size_t offset, size;
     const char *takes;
     const char *meaning;
@@ -144,61 +158,63 @@ struct setting {
 
 /* The server's own settings. Those that the engines declare are put behind `engine`. */
 static const struct setting server_settings[] = {
-    {"listen", "127.0.0.1:7420", NULL, FIELD(listen), "ADDR:PORT",
+    {"listen", NULL, "127.0.0.1:7420", NULL, FIELD(listen), "ADDR:PORT",
      "address in numbers or localhost, and port for HTTP; port 0 takes a free one; may be "
      "repeated"},
-    {"listen_unix", "", NULL, FIELD(listen_unix), "PATH",
+    {"listen_unix", NULL, "", NULL, FIELD(listen_unix), "PATH",
      "socket in the file system for HTTP, for the server's user and group; may be repeated"},
-    {"listen_tls", "", NULL, FIELD(listen_tls), "ADDR:PORT",
+    {"listen_tls", NULL, "", NULL, FIELD(listen_tls), "ADDR:PORT",
      "the same for HTTPS; takes tls_cert and tls_key; may be repeated"},
-    {"tls_cert", "", parse_text, FIELD(tls_cert), "FILE",
+    {"tls_cert", NULL, "", parse_text, FIELD(tls_cert), "FILE",
      "certificate of the server and those between it and the root, as PEM"},
-    {"tls_key", "", parse_text, FIELD(tls_key), "FILE", "its key, as PEM without a passphrase"},
-    {"tls_client_ca", "", parse_text, FIELD(tls_client_ca), "FILE",
+    {"tls_key", NULL, "", parse_text, FIELD(tls_key), "FILE",
+     "its key, as PEM without a passphrase"},
+    {"tls_client_ca", NULL, "", parse_text, FIELD(tls_client_ca), "FILE",
      "authorities of client certificates, as PEM; a certificate's name is a token's name"},
-    {"tls_client_required", "off", parse_switch, FIELD(tls_client_required), "on|off",
+    {"tls_client_required", NULL, "off", parse_switch, FIELD(tls_client_required), "on|off",
      "whether a client without a certificate is refused"},
-    {"engine", "local", parse_engine, FIELD(engine), NULL, "where messages live"},
-    {"durability", "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
+    {"engine", NULL, "local", parse_engine, FIELD(engine), NULL, "where messages live"},
+    {"durability", NULL, "fsync", parse_text, FIELD(durability_text), "fsync|os|interval:MS",
      "when an answer may leave"},
-    {"log_level", "info", parse_level, FIELD(log_level), "error|warn|info|debug",
+    {"log_level", NULL, "info", parse_level, FIELD(log_level), "error|warn|info|debug",
      "how much goes to standard error"},
-    {"trace_engine", "off", parse_switch, FIELD(trace_engine), "on|off",
+    {"trace_engine", NULL, "off", parse_switch, FIELD(trace_engine), "on|off",
      "whether every operation of the engine is logged, with what became of it; at log_level info"},
-    {"shards", "1", parse_number, FIELD(shards), "NUMBER", "threads that own queues, 1 to 64"},
-    {"net_threads", "0", parse_number, FIELD(net_threads), "NUMBER",
+    {"shards", NULL, "1", parse_number, FIELD(shards), "NUMBER",
+     "threads that own queues, 1 to 64"},
+    {"net_threads", NULL, "0", parse_number, FIELD(net_threads), "NUMBER",
      "threads of their own for HTTP, up to 64; 0: the shards' threads do it"},
-    {"max_connections", "16000", parse_number, FIELD(max_connections), "NUMBER",
+    {"max_connections", NULL, "16000", parse_number, FIELD(max_connections), "NUMBER",
      "connections at once; further ones get 503"},
-    {"max_connections_per_address", "0", parse_number, FIELD(max_connections_per_address), "NUMBER",
-     "connections from one address; 0: seven eighths of max_connections"},
-    {"max_waiting", "0", parse_number, FIELD(max_waiting), "NUMBER",
+    {"max_connections_per_address", NULL, "0", parse_number, FIELD(max_connections_per_address),
+     "NUMBER", "connections from one address; 0: seven eighths of max_connections"},
+    {"max_waiting", NULL, "0", parse_number, FIELD(max_waiting), "NUMBER",
      "claims that wait at once; further ones get 503; 0: as many as max_connections"},
-    {"buffers_limit", "512M", parse_bytes, FIELD(buffers_limit), "BYTES[K|M|G|T]",
+    {"buffers_limit", NULL, "512M", parse_bytes, FIELD(buffers_limit), "BYTES[K|M|G|T]",
      "what clients may make the server hold in requests and answers under way, 128M at least"},
-    {"auto_create", "on", parse_switch, FIELD(auto_create), "on|off",
+    {"auto_create", NULL, "on", parse_switch, FIELD(auto_create), "on|off",
      "whether a first enqueue creates its queue"},
-    {"default_profile", "levels", parse_profile, FIELD(default_profile),
+    {"default_profile", NULL, "levels", parse_profile, FIELD(default_profile),
      "levels|tiers|environments|timeline", "profile of queues created without one"},
-    {"max_queues", "10000", parse_number, FIELD(max_queues), "NUMBER",
+    {"max_queues", NULL, "10000", parse_number, FIELD(max_queues), "NUMBER",
      "queues at most; 0: no limit"},
-    {"inbox_max", "65536", parse_number, FIELD(inbox_max), "NUMBER",
+    {"inbox_max", NULL, "65536", parse_number, FIELD(inbox_max), "NUMBER",
      "requests under way in one shard before enqueues get 503 overloaded"},
-    {"drain_seconds", "30", parse_number, FIELD(drain_seconds), "NUMBER",
+    {"drain_seconds", NULL, "30", parse_number, FIELD(drain_seconds), "NUMBER",
      "how long SIGTERM waits for answers under way"},
-    {"tokens_file", "", parse_text, FIELD(tokens_file), "FILE",
+    {"tokens_file", NULL, "", parse_text, FIELD(tokens_file), "FILE",
      "who may do what, by bearer token; empty: everybody everything"},
-    {"insecure", "off", parse_switch, FIELD(insecure), "on|off",
+    {"insecure", NULL, "off", parse_switch, FIELD(insecure), "on|off",
      "whether other machines may do everything, where listen lets them in and no tokens_file is "
      "set"},
-    {"allowed_hosts", "", parse_text, FIELD(allowed_hosts), "NAME[:PORT],...|*",
+    {"allowed_hosts", NULL, "", parse_text, FIELD(allowed_hosts), "NAME[:PORT],...|*",
      "names that requests may call this server by, beside localhost; empty: on loopback no other, "
      "elsewhere any"},
-    {"rate_limit", "0", parse_number, FIELD(rate_limit), "NUMBER",
+    {"rate_limit", NULL, "0", parse_number, FIELD(rate_limit), "NUMBER",
      "requests a second before 429, for each token, or for all without one; 0: no limit"},
-    {"webhook_local", "off", parse_switch, FIELD(webhook_local), "on|off",
+    {"webhook_local", NULL, "off", parse_switch, FIELD(webhook_local), "on|off",
      "whether webhooks may go to loopback and link-local addresses"},
-    {"webhook_cacert", "", parse_text, FIELD(webhook_cacert), "FILE",
+    {"webhook_cacert", NULL, "", parse_text, FIELD(webhook_cacert), "FILE",
      "certificates that sign those of webhooks' receivers; empty: the system's"},
 };
 
@@ -213,6 +229,15 @@ static const struct setting *find(const char *key)
 {
     for (size_t i = 0; i < setting_count; i++) {
         if (strcmp(settings_table[i].key, key) == 0)
+            return &settings_table[i];
+    }
+    return NULL;
+}
+
+static const struct setting *find_section(const char *section)
+{
+    for (size_t i = 0; *section && i < setting_count; i++) {
+        if (settings_table[i].section && strcmp(settings_table[i].section, section) == 0)
             return &settings_table[i];
     }
     return NULL;
@@ -256,14 +281,16 @@ static void table_add(struct setting setting)
 static void table_add_engine(struct settings *s, const struct engine_kind *kind,
                              const struct engine_setting *e, size_t at)
 {
-    bool is_text = e->type == ENGINE_TEXT;
+    bool lines = e->type == ENGINE_LINES, is_text = lines || e->type == ENGINE_TEXT;
     (void)s, (void)kind;
     assert(at < SETTINGS_ENGINE_MAX);
     assert(!is_text || e->max < SETTINGS_TEXT_MAX);
     table_add((struct setting){
         .key = e->name,
+        .section = e->section,
         .value = e->value,
-        .parse = is_text                    ? parse_text
+        .parse = lines                      ? parse_line
+                 : is_text                  ? parse_text
                  : e->type == ENGINE_NUMBER ? parse_engine_number
                                             : parse_bytes,
         .offset = is_text ? offsetof(struct settings, engine_texts) + at * SETTINGS_TEXT_MAX
@@ -297,7 +324,8 @@ static void name_value(struct settings *s, const struct engine_kind *kind,
 {
     (void)kind;
     s->engine_values[at].name = setting->name;
-    s->engine_values[at].text = setting->type == ENGINE_TEXT ? s->engine_texts[at] : NULL;
+    s->engine_values[at].text =
+        setting->type == ENGINE_TEXT || setting->type == ENGINE_LINES ? s->engine_texts[at] : NULL;
 }
 
 /* A sentence that begins with the key of the setting. */
@@ -353,8 +381,11 @@ static void set(struct settings *s, const char *key, const char *value)
         return;
     }
     void *field = (char *)s + found->offset;
+    struct settings_origin *origin = &s->origins[found - settings_table];
+    if (found->parse == parse_line && origin->source != s->now.source)
+        *(char *)field = '\0'; /* a later source takes the place of an earlier one */
     if (found->parse ? found->parse(value, field, found->size) : list_take(s, field, value))
-        s->origins[found - settings_table] = s->now;
+        *origin = s->now;
     else
         settings_complain(s, "%s%s takes %s, not \"%s\"", where, key, found->takes, value);
 }
@@ -394,7 +425,12 @@ static char *read_line(char *line, int size, void *stream)
 static int on_ini(void *user, const char *section, const char *key, const char *value)
 {
     struct file *f = user;
-    if (strcmp(section, "server") == 0)
+    const struct setting *lines = find_section(section);
+    char line[SETTINGS_TEXT_MAX];
+    if (lines) {
+        snprintf(line, sizeof(line), "%s=%s", key, value);
+        set(f->settings, lines->key, line);
+    } else if (strcmp(section, "server") == 0)
         set(f->settings, key, value);
     else if (*section)
         complain_line(f->settings, "there is no section [%s]; settings stand in [server]", section);

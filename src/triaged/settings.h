@@ -14,7 +14,7 @@
 
 #define SETTINGS_MAX        64   /* keys in all */
 #define SETTINGS_ENGINE_MAX 24   /* keys that engines declare */
-#define SETTINGS_TEXT_MAX   1024 /* bytes of a text that an engine's setting takes, with its NUL */
+#define SETTINGS_TEXT_MAX   4096 /* bytes of a text that an engine's setting takes, with its NUL */
 #define SETTINGS_PLACE_MAX  640  /* bytes of the text of settings_place() */
 
 /* Where a value came from. */

@@ -140,7 +140,7 @@ static void check_engine_range(struct settings *s, const struct engine_kind *kin
                                const struct engine_setting *setting, size_t at)
 {
     (void)kind;
-    if (setting->type != ENGINE_TEXT && setting->max > 0)
+    if (setting->type != ENGINE_TEXT && setting->type != ENGINE_LINES && setting->max > 0)
         check_range(s, setting->name, s->engine_values[at].number, setting->min, setting->max);
 }
 

@@ -38,6 +38,7 @@ struct server {
     struct auth *auth; /* NULL: there are no tokens */
     struct guard guard;
     struct rate *rate;
+    struct moves *moves;
     struct budget *budget;
     struct api_options api;
     atomic_bool draining;
@@ -315,10 +316,15 @@ static bool listen_all(struct server *s)
         .budget = s->budget,
         .turn_counters = sum_turn_counters,
         .turn_counters_ctx = s,
+        .moves = s->moves = moves_new(),
     };
+    bool resumed = false;
     for (uint32_t i = 0; i < s->set.count; i++) {
         struct worker *w = &s->set.workers[i];
         worker_open(w, s->broker, &s->api, &limits);
+        if (w->api && !resumed)
+            api_resume_moves(w->api);
+        resumed = resumed || w->api;
         if (w->http && !endpoints_listen(&s->endpoints, w->http, s->tls, net_workers > 1))
             return false;
     }
@@ -441,6 +447,7 @@ static void close_all(struct server *s)
     broker_close(s->broker);
     for (uint32_t i = 0; i < s->set.count; i++)
         worker_fini(&s->set.workers[i]);
+    moves_free(s->moves);
     auth_free(s->auth);
     guard_fini(&s->guard);
     rate_free(s->rate);
