@@ -4,25 +4,23 @@
 #include "base/order.h"
 #include "core/age.h"
 #include "engine/memory.h"
+#include "simulate/tide.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EPOCH_MS       1767225600000 /* when every simulation starts: 2026-01-01 */
 #define LEASE_MS       (TIME_MS_MAX / 2)
 #define PROGRESS_EVERY 65536 /* events */
-#define NEVER          INT64_MAX
 
 /* What arrives at one level, as it goes on. */
 struct inflow {
-    const struct arrivals *arrivals;
+    /* Each has a chance of its own, so that another rate at one level changes nothing at the
+     * others. */
+    struct tide tide;
     struct simulation_level *seen;
     struct hist span; /* waits of those claimed in the present span of time */
-    double at_us;     /* when the next one arrives, to fractions, which add up */
-    int64_t next_us;
-    uint64_t random;
     uint8_t slot;
 };
 
@@ -60,57 +58,6 @@ static struct instant now_of(const struct run *r)
 {
     int64_t ms = r->now_us / 1000;
     return (struct instant){.wall_ms = EPOCH_MS + ms, .mono_ms = ms};
-}
-
-/* Randomness: splitmix64, a sequence of its own for each level, so that another rate at one level
- * changes nothing at the others. */
-
-static uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = *state += 0x9E3779B97F4A7C15ULL;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31);
-}
-
-static double random_exponential(uint64_t *state)
-{
-    double uniform = (double)(random_next(state) >> 11) / 9007199254740992.0; /* below 1 */
-    return -log1p(-uniform);
-}
-
-/* Arrivals */
-
-/* The rate at a time, and until when it stays so. */
-static double rate_at(const struct arrivals *a, double at_us, double *until_us)
-{
-    *until_us = INFINITY;
-    if (a->burst_every_us == 0)
-        return a->per_second;
-    double every = (double)a->burst_every_us;
-    double start = floor(at_us / every) * every;
-    bool burst = at_us < start + (double)a->burst_us;
-    *until_us = burst ? start + (double)a->burst_us : start + every;
-    return a->per_second * (burst ? a->burst_factor : 1);
-}
-
-/* Finds when the next message arrives: when the rate, summed up over time, has reached the distance
- * between two arrivals. */
-static void stream_advance(struct inflow *s, int64_t end_us)
-{
-    double left = s->arrivals->pattern == ARRIVALS_STEADY ? 1 : random_exponential(&s->random);
-    double at = s->at_us, until;
-    while (at <= (double)end_us) {
-        double rate = rate_at(s->arrivals, at, &until) / 1e6;
-        if (rate > 0 && left <= (until - at) * rate) {
-            s->at_us = at + left / rate;
-            s->next_us = (int64_t)s->at_us;
-            return;
-        }
-        left -= rate * (until - at);
-        at = until;
-    }
-    s->next_us = NEVER;
 }
 
 /* The engine */
@@ -243,7 +190,7 @@ static void arrive(struct run *r, struct inflow *s)
 
 static void work_on(struct run *r, struct consumer *c)
 {
-    int64_t service_us = r->streams[c->ranks[c->at]].arrivals->service_us;
+    int64_t service_us = r->streams[c->ranks[c->at]].tide.arrivals->service_us;
     c->node.key = r->now_us + service_us;
     r->busy_us += service_us;
     order_insert(&r->busy, &c->node);
@@ -345,7 +292,7 @@ static struct inflow *next_stream(struct run *r)
     struct inflow *next = NULL;
     for (int rank = 0; rank < r->out->level_count; rank++) {
         struct inflow *s = &r->streams[rank];
-        if (s->next_us != NEVER && (!next || s->next_us < next->next_us))
+        if (s->tide.next_us != TIDE_NEVER && (!next || s->tide.next_us < next->tide.next_us))
             next = s;
     }
     return next;
@@ -367,8 +314,9 @@ static bool step(struct run *r)
     struct order_node *first = order_first(&r->busy);
     struct inflow *s = next_stream(r);
     bool changes = r->next_change < w->change_count;
-    int64_t done_us = first ? first->key : NEVER, arrives_us = s ? s->next_us : NEVER,
-            change_us = changes ? w->changes[r->next_change].at_us : NEVER;
+    int64_t done_us = first ? first->key : TIDE_NEVER,
+            arrives_us = s ? s->tide.next_us : TIDE_NEVER,
+            change_us = changes ? w->changes[r->next_change].at_us : TIDE_NEVER;
     int64_t at_us = done_us < change_us ? done_us : change_us;
     at_us = at_us < arrives_us ? at_us : arrives_us;
     if (at_us >= w->duration_us)
@@ -380,7 +328,7 @@ static bool step(struct run *r)
         configure(r, &w->changes[r->next_change++].queue);
     } else {
         arrive(r, s);
-        stream_advance(s, w->duration_us);
+        tide_advance(&s->tide, w->duration_us);
     }
     serve(r);
     return true;
@@ -434,15 +382,15 @@ static void open_streams(struct run *r)
     for (int rank = 0; rank < r->out->level_count; rank++) {
         struct inflow *s = &r->streams[rank];
         const struct level *level = &r->queue->config.levels[rank];
-        *s = (struct inflow){.arrivals = &w->arrivals[rank],
-                             .seen = &r->out->levels[rank],
-                             .random = w->seed * 0x100 + (uint64_t)rank,
-                             .slot = level->slot};
+        *s = (struct inflow){
+            .tide = {.arrivals = &w->arrivals[rank], .chance = w->seed * 0x100 + (uint64_t)rank},
+            .seen = &r->out->levels[rank],
+            .slot = level->slot};
         memcpy(s->seen->name, level->name, sizeof(s->seen->name));
         for (int i = 0; i < SIMULATION_POINTS; i++)
             s->seen->points[i] = (struct simulation_point){-1, -1};
         r->rank_of_slot[level->slot] = (uint8_t)rank;
-        stream_advance(s, w->duration_us);
+        tide_advance(&s->tide, w->duration_us);
     }
     for (int rank = 0; rank < r->out->level_count; rank++) {
         for (uint64_t i = 0; i < w->arrivals[rank].backlog; i++)
