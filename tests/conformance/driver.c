@@ -39,6 +39,15 @@ static const struct variant variants[] = {
     {.name = "postgres, restarted again and again",
      .rig = {.kind = "postgres", .durability = DURABILITY_OS},
      .restarts_always = true},
+    {.name = "one cell of memory", .rig = {.kind = "memory", .cells = 1}},
+    {.name = "three cells of memory", .rig = {.kind = "memory", .cells = 3}},
+    {.name = "three cells of local",
+     .rig = {.kind = "local", .cells = 3, .durability = DURABILITY_OS},
+     .files = true},
+    {.name = "one cell of postgres",
+     .rig = {.kind = "postgres", .cells = 1, .durability = DURABILITY_OS}},
+    {.name = "three cells of postgres",
+     .rig = {.kind = "postgres", .cells = 3, .durability = DURABILITY_OS}},
     {.name = "example", .rig = {.kind = "example"}, .threads = true},
     /* With wrappers around them: nobody can tell, but for the time it takes. */
     {.name = "memory, traced", .rig = {.kind = "memory", .traced = true}},
@@ -107,7 +116,12 @@ static bool by_default(const struct variant *v)
     return getenv("TRIAGE_TEST_POSTGRES") && (!v->restarts_always || getenv("TRIAGE_SOAK"));
 }
 
-int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only)
+static bool in_scope(const struct variant *v, enum driver_scope scope)
+{
+    return scope == DRIVER_ALL || (scope == DRIVER_FILES ? v->files : v->rig.cells == 0);
+}
+
+int driver_run(const struct CMUnitTest *tests, size_t count, enum driver_scope scope)
 {
     int failed = 0;
     engine_kind_add(&example_kind);
@@ -115,7 +129,7 @@ int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only)
         variant = &variants[i];
         const char *only = getenv("TRIAGE_TEST_VARIANT");
         bool wanted = only ? strcmp(only, variant->name) == 0 : by_default(variant);
-        if (wanted && (variant->files || !files_only))
+        if (wanted && in_scope(variant, scope))
             failed += run_variant(tests, count);
     }
     return failed;
@@ -261,6 +275,11 @@ void jump_wall(int64_t ms)
 bool own_clocks(void)
 {
     return !engine_has(d.rig.engine, ENGINE_SHARED);
+}
+
+bool one_order(void)
+{
+    return variant->rig.cells <= 1 || own_clocks();
 }
 
 void restart(void)
@@ -617,9 +636,18 @@ uint32_t list_all(const char *q, uint32_t page)
     }
     for (uint32_t i = 0; i < d.shown_count; i++) {
         for (uint32_t k = 0; k < i; k++)
-            assert_int_not_equal(d.shown[i].id.seq, d.shown[k].id.seq);
+            assert_true(d.shown[i].id.seq != d.shown[k].id.seq ||
+                        d.shown[i].id.queue != d.shown[k].id.queue);
     }
     return d.shown_count;
+}
+
+void assert_id_of(const char *q, struct message_id id)
+{
+    if (variant->rig.cells > 1)
+        assert_true(id.queue % QUEUE_CELLS < variant->rig.cells);
+    else
+        assert_int_equal(id.queue, queue(q)->id);
 }
 
 static void put_payloads(struct buf *out)

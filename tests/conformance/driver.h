@@ -65,9 +65,13 @@ struct driver {
 extern struct driver d;
 
 /* Runs the tests on every engine there is; returns what main returns. */
-#define driver_main(tests)       driver_run((tests), sizeof(tests) / sizeof((tests)[0]), false)
-#define driver_main_files(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), true)
-int driver_run(const struct CMUnitTest *tests, size_t count, bool files_only);
+enum driver_scope { DRIVER_ALL, DRIVER_FILES, DRIVER_STORES /* all but cells */ };
+#define driver_main(tests) driver_run((tests), sizeof(tests) / sizeof((tests)[0]), DRIVER_ALL)
+#define driver_main_files(tests)                                                                   \
+    driver_run((tests), sizeof(tests) / sizeof((tests)[0]), DRIVER_FILES)
+#define driver_main_stores(tests)                                                                  \
+    driver_run((tests), sizeof(tests) / sizeof((tests)[0]), DRIVER_STORES)
+int driver_run(const struct CMUnitTest *tests, size_t count, enum driver_scope scope);
 
 /* Time. Sleeping sweeps; a jump of the wall clock does too. */
 void sleep_ms(int64_t ms);
@@ -92,6 +96,9 @@ void put_many(const char *q, uint32_t count, int rank);                /* payloa
 /* Whether the engine goes by the clocks of the test. An engine that several machines share goes by
  * its server's clock alone: a test cannot set that back, or let one clock run without the other. */
 bool own_clocks(void);
+/* Whether messages that become ready in the same millisecond come in the order of their arrival.
+ * Over cells that others share this holds within a partition alone. */
+bool one_order(void);
 
 uint32_t claim_plan(const char *q, struct plan *plan, int64_t lease_ms);
 struct plan plan_from(const char *q, int rank, uint32_t want); /* one level, no limits */
@@ -117,6 +124,9 @@ uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit);
 uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id *ids,
                    uint32_t id_count, uint32_t max, int slot);
 uint32_t list_all(const char *q, uint32_t page); /* all of it, in d.shown; each once */
+
+/* The id is one of this queue's messages. A queue over several cells has a number in each. */
+void assert_id_of(const char *q, struct message_id id);
 
 /* Claims by a plan, or everything by the policy, and compares the payloads, joined by blanks. */
 void assert_claims(const char *q, struct plan *p, const char *payloads);

@@ -94,6 +94,54 @@ uint64_t rig_counter(const struct rig *r, const char *name)
     return 0;
 }
 
+static void give_store(struct rig *r, const char *kind)
+{
+    if (strcmp(kind, "postgres") == 0) {
+        empty_database(getenv("TRIAGE_TEST_POSTGRES"));
+        give(r, (struct engine_value){.name = "postgres", .text = getenv("TRIAGE_TEST_POSTGRES")});
+    } else if (strcmp(kind, "local") == 0) {
+        folder_make(r->dir);
+        give(r, (struct engine_value){.name = "data", .text = r->dir});
+    }
+}
+
+/* Another database on the same server: a name given later counts. */
+static void cell_database(struct rig *r, uint32_t cell, char *out, size_t size)
+{
+    const char *first = getenv("TRIAGE_TEST_POSTGRES");
+    (void)r;
+    snprintf(out, size, "%s%s", first, "");
+    if (cell > 0) {
+        PGconn *conn = PQconnectdb(first);
+        char sql[128];
+        snprintf(sql, sizeof(sql), "CREATE DATABASE %s_cell%u", PQdb(conn), cell);
+        PQclear(PQexec(conn, sql)); /* it may be there */
+        snprintf(out, size, "%s dbname=%s_cell%u", first, PQdb(conn), cell);
+        PQfinish(conn);
+    }
+    empty_database(out);
+}
+
+static void give_cells(struct rig *r, const struct rig_options *options)
+{
+    size_t len = 0;
+    char store[600] = "";
+    bool files = strcmp(options->kind, "local") == 0;
+    if (files)
+        folder_make(r->dir);
+    for (uint32_t i = 0; i < options->cells; i++) {
+        if (files)
+            snprintf(store, sizeof(store), "%s/%u", r->dir, i);
+        else if (strcmp(options->kind, "postgres") == 0)
+            cell_database(r, i, store, sizeof(store));
+        len += (size_t)snprintf(r->cells + len, sizeof(r->cells) - len, "c%u=%s:%s\n", i,
+                                options->kind, store);
+        assert(len < sizeof(r->cells));
+    }
+    r->options.kind = "cells";
+    give(r, (struct engine_value){.name = "cell", .text = r->cells});
+}
+
 void rig_init(struct rig *r, const struct rig_options *options)
 {
     const char *kind = options->kind;
@@ -112,12 +160,11 @@ void rig_init(struct rig *r, const struct rig_options *options)
     };
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->woken, NULL);
-    if (strcmp(kind, "postgres") == 0) {
-        empty_database(getenv("TRIAGE_TEST_POSTGRES"));
-        give(r, (struct engine_value){.name = "postgres", .text = getenv("TRIAGE_TEST_POSTGRES")});
-    } else if (strcmp(kind, "local") == 0) {
-        folder_make(r->dir);
-        give(r, (struct engine_value){.name = "data", .text = r->dir});
+    if (options->cells > 0)
+        give_cells(r, options);
+    else
+        give_store(r, kind);
+    if (strcmp(kind, "local") == 0) {
         give(r, (struct engine_value){.name = "memory_limit", .number = options->memory_limit});
         give(r, (struct engine_value){.name = "disk_reserve", .number = 1});
     }

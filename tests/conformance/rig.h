@@ -15,6 +15,7 @@
 /* Which engine, and what stands around it. */
 struct rig_options {
     const char *kind;
+    uint32_t cells; /* above 0: the engine is `cells`, with so many of that kind */
     enum durability durability;
     uint64_t memory_limit;
     /* The rig asks engine_holds() before each claim, as the broker does; between two runs the
@@ -29,6 +30,7 @@ struct rig {
     uint32_t hold_polls_max;
     uint64_t memory_limit;
     struct engine_value values[4];
+    char cells[2048];      /* what its cells are, for the engine of that name */
     struct engine *engine; /* NULL while closed */
     bool overlap;          /* rig_run flushes after each op: groups are under way side by side */
     struct instant now;    /* what every op is submitted with; the caller moves it */

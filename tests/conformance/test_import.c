@@ -177,6 +177,8 @@ static void compare_all(void)
 static void a_queue_that_was_moved_is_the_same_again(void **state)
 {
     (void)state;
+    if (!one_order())
+        skip();
     struct queue_config c = rig_config(4);
     make_both(&c);
     fill_mixed();
@@ -193,6 +195,8 @@ static void a_queue_that_was_moved_is_the_same_again(void **state)
 static void equal_times_keep_their_order(void **state)
 {
     (void)state;
+    if (!one_order())
+        skip();
     struct queue_config c = rig_config(2);
     make_both(&c);
     put_many(FROM, 30, 1);
@@ -271,6 +275,8 @@ static void a_key_is_known_until_its_own_window_ends(void **state)
 static void a_key_that_somebody_has_stays_theirs(void **state)
 {
     (void)state;
+    if (!one_order())
+        skip();
     struct queue_config c = rig_config(2);
     c.dedup_scope = DEDUP_LIVE;
     make_both(&c);
@@ -301,9 +307,12 @@ static void dead_letters_stay_dead_until_they_are_redriven(void **state)
     assert_int_equal(import_all(FROM, TO), 2);
     assert_int_equal(claim(TO, 1), 0);
     assert_int_equal(dead_list(TO, 0, 10), 2);
-    assert_string_equal(d.shown[0].reason, "first");
-    assert_string_equal(d.shown[1].reason, "second");
-    struct message_id one = d.shown[0].id;
+    /* Those of several cells are listed cell by cell. */
+    int first =
+        engine_has(d.rig.engine, ENGINE_PARTITIONED) && strcmp(d.shown[0].reason, "first") != 0;
+    assert_string_equal(d.shown[first].reason, "first");
+    assert_string_equal(d.shown[!first].reason, "second");
+    struct message_id one = d.shown[first].id;
     assert_int_equal(dead_bulk(TO, ENGINE_DEAD_DROP, &one, 1, 10, -1), 1);
     assert_int_equal(dead_bulk(TO, ENGINE_DEAD_REDRIVE, NULL, 0, 10, -1), 1);
     restart();
@@ -426,6 +435,8 @@ static void each_item_has_its_own_answer(void **state)
 static void many_find_their_places(void **state)
 {
     (void)state;
+    if (!one_order())
+        skip();
     struct queue_config c = rig_config(2);
     uint32_t count = d.restarts_always ? 40 : 900;
     d.checks = false;

@@ -154,6 +154,8 @@ static void a_plan_may_leave_urgent_levels_alone(void **state)
 static void a_group_takes_effect_in_order(void **state)
 {
     (void)state;
+    if (!one_order())
+        skip();
     make(1);
     struct put_item items[2] = {0};
     for (int i = 0; i < 2; i++) {
@@ -238,7 +240,7 @@ static void a_message_is_shown_whole(void **state)
     assert_int_equal(s.id.seq, item.id.seq);
     assert_int_equal(s.id.ready_ms, item.id.ready_ms);
     assert_int_equal(s.id.slot, slot_of(Q, 1));
-    assert_int_equal(s.id.queue, queue(Q)->id);
+    assert_id_of(Q, s.id);
     assert_int_equal(s.attempts, 1);
     assert_int_equal(s.enqueued_ms, item.enqueued_ms);
     assert_int_equal(s.lease_ms, 30000);

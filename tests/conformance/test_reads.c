@@ -4,6 +4,7 @@
 #include "conformance/driver.h"
 
 #include <rocksdb/c.h>
+#include <stdio.h>
 
 #define Q     "reads"
 #define COUNT 6000U
@@ -239,6 +240,181 @@ static void what_is_due_in_a_tail_is_not_counted_by_the_loop(void **state)
     assert_int_equal(view(Q)->scheduled, 0);
 }
 
+static bool one_store(void)
+{
+    return engine_has(d.rig.engine, ENGINE_LIVE_VIEW);
+}
+
+/* What time ends */
+
+#define KEYED 100
+
+static uint64_t loop_reads(void)
+{
+    return rig_counter(&d.rig, "loop_reads_total");
+}
+
+static void put_keyed(const char *prefix)
+{
+    for (int i = 0; i < KEYED; i++) {
+        char key[32];
+        snprintf(key, sizeof(key), "%s%d", prefix, i);
+        put_spec(Q, (struct spec){.payload = "keyed", .dedup = key});
+    }
+}
+
+/* Messages of a queue whose keys are in files, and not in memory. */
+static void make_keyed(enum expired_fate expired, int64_t ttl_ms)
+{
+    struct queue_config c = rig_config(1);
+    c.ttl_ms = ttl_ms;
+    c.expired = expired;
+    c.dedup_scope = DEDUP_LIVE;
+    c.max_attempts = 1;
+    make_queue(Q, &c);
+    put_keyed("key ");
+    assert_int_equal(claim(Q, KEYED / 2), KEYED / 2);
+    restart();
+}
+
+static void assert_keys_are_free(void)
+{
+    put_keyed("key ");
+    assert_int_equal(view(Q)->ready, KEYED);
+}
+
+static void what_expires_with_its_key_is_not_read_by_the_loop(void **state)
+{
+    (void)state;
+    make_keyed(EXPIRED_DROP, 1000);
+    sleep_ms(2000);
+    assert_int_equal(view(Q)->totals.expired, KEYED / 2);
+    sleep_ms(60000); /* these were the last attempts */
+    assert_int_equal(view(Q)->dead, KEYED / 2);
+    assert_int_equal(dead_bulk(Q, ENGINE_DEAD_DROP, NULL, 0, KEYED, -1), KEYED / 2);
+    assert_keys_are_free();
+    assert_int_equal(loop_reads(), 0);
+}
+
+static void what_expires_under_a_lease_is_not_read_by_the_loop(void **state)
+{
+    (void)state;
+    make_keyed(EXPIRED_DROP, 1000);
+    struct queue_config c = queue(Q)->config;
+    c.max_attempts = 5;
+    assert_int_equal(set_queue(Q, &c), STATUS_OK);
+    sleep_ms(60000);
+    assert_int_equal(view(Q)->totals.expired, KEYED);
+    assert_keys_are_free();
+    assert_int_equal(loop_reads(), 0);
+}
+
+static void what_a_claim_has_to_pass_over_is_not_read_by_the_loop(void **state)
+{
+    (void)state;
+    if (!one_store())
+        return; /* a claim on one of several stores may find nothing before a sweep */
+    make_keyed(EXPIRED_DROP, 1000);
+    pass_unswept(2000);
+    put_spec(Q, (struct spec){.payload = "young"});
+    assert_int_equal(claim(Q, 1), 1);
+    assert_string_equal(d.shown[0].payload, "young");
+    assert_int_equal(loop_reads(), 0);
+}
+
+/* Portions, in bytes */
+
+#define LARGE       40
+#define LARGE_BYTES (200 * 1000)
+#define PORTION_MAX 6 /* of these have a megabyte */
+
+static void make_large(void)
+{
+    struct queue_config c = rig_config(1);
+    static char payload[LARGE_BYTES + 1];
+    memset(payload, 'x', LARGE_BYTES);
+    c.max_attempts = 1;
+    make_queue(Q, &c);
+    for (int i = 0; i < LARGE; i++)
+        put_spec(Q, (struct spec){.payload = payload});
+    for (int left = LARGE; left > 0;)
+        left -= (int)claim(Q, 20);
+}
+
+/* How many died of one sweep. */
+static uint64_t sweep_once(void)
+{
+    uint64_t before = view(Q)->totals.dead;
+    struct engine_op op = {.verb = ENGINE_SWEEP, .sweep = {.max = 500}};
+    rig_run_one(&d.rig, &op);
+    return view(Q)->totals.dead - before;
+}
+
+static void a_sweep_writes_no_more_than_a_megabyte_of_dead_letters(void **state)
+{
+    (void)state;
+    make_large();
+    pass_unswept(60000);
+    for (uint64_t dead = 0, n; dead < LARGE; dead += n) {
+        n = sweep_once();
+        assert_in_range(n, 1, PORTION_MAX);
+    }
+    assert_int_equal(view(Q)->dead, LARGE);
+}
+
+static uint32_t bulk_all(enum engine_verb verb, uint32_t *asks)
+{
+    uint32_t count = 0;
+    struct engine_op op = {.verb = verb, .queue = queue(Q)};
+    op.bulk.max = 500;
+    op.bulk.before_seq = queue(Q)->next_seq;
+    op.bulk.slot = -1;
+    for (op.bulk.more = true, *asks = 0; op.bulk.more; count += op.bulk.count, ++*asks) {
+        rig_run_one(&d.rig, &op);
+        assert_int_equal(op.status, STATUS_OK);
+        if (one_store()) /* a portion of several stores is made of portions of each */
+            assert_in_range(op.bulk.count, 0, PORTION_MAX);
+    }
+    return count;
+}
+
+static void a_portion_of_dead_letters_has_a_megabyte_at_most(void **state)
+{
+    (void)state;
+    uint32_t asks;
+    make_large();
+    sleep_ms(60000);
+    assert_int_equal(bulk_all(ENGINE_DEAD_REDRIVE, &asks), LARGE);
+    assert_in_range(asks, one_store() ? LARGE / PORTION_MAX : 1, LARGE);
+    assert_int_equal(view(Q)->ready, LARGE);
+    for (int left = LARGE; left > 0;)
+        left -= (int)claim(Q, 20);
+    sleep_ms(60000);
+    assert_int_equal(view(Q)->dead, LARGE);
+    assert_int_equal(bulk_all(ENGINE_DEAD_DROP, &asks), LARGE);
+    assert_int_equal(view(Q)->dead, 0);
+}
+
+/* A job does not take what died after it began, and ends. */
+static void a_job_ends_before_the_letters_that_came_after_it(void **state)
+{
+    (void)state;
+    make_large();
+    uint64_t first = d.shown[0].id.seq; /* of the second half */
+    sleep_ms(60000);
+    struct engine_op op = {.verb = ENGINE_DEAD_DROP, .queue = queue(Q)};
+    op.bulk.max = 500;
+    op.bulk.before_seq = first;
+    uint32_t count = 0, asks = 0;
+    for (op.bulk.more = true; op.bulk.more; count += op.bulk.count) {
+        assert_true(asks++ < LARGE);
+        rig_run_one(&d.rig, &op);
+        assert_int_equal(op.status, STATUS_OK);
+    }
+    assert_int_equal(count, first - 1);
+    assert_int_equal(view(Q)->dead, LARGE - count);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -252,6 +428,12 @@ int main(void)
         TEST(a_tail_that_expires_is_not_read_by_the_loop),
         TEST(what_is_due_in_a_tail_is_not_counted_by_the_loop),
         TEST(what_comes_back_after_a_restart_is_not_read_by_the_loop),
+        TEST(what_expires_with_its_key_is_not_read_by_the_loop),
+        TEST(what_expires_under_a_lease_is_not_read_by_the_loop),
+        TEST(what_a_claim_has_to_pass_over_is_not_read_by_the_loop),
+        TEST(a_sweep_writes_no_more_than_a_megabyte_of_dead_letters),
+        TEST(a_portion_of_dead_letters_has_a_megabyte_at_most),
+        TEST(a_job_ends_before_the_letters_that_came_after_it),
     };
     return driver_main_files(tests);
 }

@@ -245,7 +245,9 @@ static void what_the_queue_refuses_stays_due(void **state)
 /* Changes the configuration of the queue, or only asks. */
 static void configure(struct engine_op *op, const struct queue_config *config, bool dry)
 {
+    static char schedule_name[QUEUE_NAME_MAX + 1];
     *op = (struct engine_op){.verb = ENGINE_QUEUE_SET, .queue = queue(Q)};
+    op->set.schedule_name = schedule_name;
     op->set.name = Q;
     op->set.config = config;
     op->set.dry = dry;

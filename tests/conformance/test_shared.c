@@ -199,6 +199,149 @@ static void a_database_that_is_another_one_is_taken_as_it_is(void **state)
     assert_true(put("other", "x", 0).seq > 0);
 }
 
+/* Places that others set */
+
+#define ID "(SELECT id FROM triage.queue WHERE name = '" Q "')"
+
+static uint32_t touched_count;
+
+static void count_touched(struct engine_op *op, struct engine_queue *q)
+{
+    (void)op;
+    touched_count += q == queue(Q);
+}
+
+static void look(void)
+{
+    struct engine_op op = {.verb = ENGINE_SWEEP,
+                           .sweep = {.max = 100, .look = true, .touched = count_touched}};
+    touched_count = 0;
+    rig_run_one(&d.rig, &op);
+}
+
+static void assert_place(uint64_t epoch, bool closed, const char *map)
+{
+    assert_non_null(queue(Q)->place);
+    assert_int_equal(queue(Q)->place->epoch, epoch);
+    assert_int_equal(queue(Q)->place->closed, closed);
+    assert_int_equal(queue(Q)->place->map_len, strlen(map));
+    assert_memory_equal(queue(Q)->place->map, map, strlen(map));
+}
+
+static enum status put_by(uint64_t epoch)
+{
+    struct put_item item = {.draft = draft_of(Q, (struct spec){.payload = "x"})};
+    struct engine_op op = {
+        .verb = ENGINE_PUT, .queue = queue(Q), .put = {.items = &item, .count = 1, .epoch = epoch}};
+    rig_run_one(&d.rig, &op);
+    draft_fini(&item.draft);
+    return op.status;
+}
+
+static void a_place_that_others_set_is_shown_by_a_sweep(void **state)
+{
+    (void)state;
+    look();
+    uint32_t version = queue(Q)->version;
+    sql("SELECT stale FROM triage.engine_queue_place(" ID ", 4, false, 'a=1')");
+    assert_null(queue(Q)->place);
+    look();
+    assert_true(touched_count > 0);
+    assert_place(4, false, "a=1");
+    assert_int_equal(queue(Q)->version, version);
+    assert_string_equal(sql("SELECT stale FROM triage.engine_queue_place(" ID ", 4, true, 'late')"),
+                        "t");
+    look();
+    assert_place(4, false, "a=1");
+}
+
+static void what_a_place_of_others_refuses_is_told_with_the_place(void **state)
+{
+    (void)state;
+    struct plan plan;
+    uint32_t done = 0;
+    put(Q, "before", 0);
+    sql("SELECT stale FROM triage.engine_queue_place(" ID ", 4, true, 'gone')");
+    assert_null(queue(Q)->place);
+    struct engine_op claim_op = a_claim(&plan);
+    begin(&claim_op, &done);
+    while (done == 0) {
+        rig_wait(&d.rig);
+        engine_poll(d.rig.engine);
+    }
+    assert_false(claim_op.outdated); /* a place is no configuration */
+    assert_int_equal(claim_op.claim.found, 1);
+    assert_int_equal(put_by(9), STATUS_MOVED);
+    assert_place(4, true, "gone");
+    sql("SELECT stale FROM triage.engine_queue_place(" ID ", 5, false, 'back')");
+    assert_int_equal(put_by(4), STATUS_MOVED);
+    assert_place(5, false, "back");
+    assert_int_equal(put_by(5), STATUS_OK);
+    assert_string_equal(sql("SELECT count(*) FROM triage.ready"), "1");
+}
+
+static void a_place_that_is_stale_here_is_answered_with_the_newer_one(void **state)
+{
+    (void)state;
+    sql("SELECT stale FROM triage.engine_queue_place(" ID ", 6, true, 'theirs')");
+    struct engine_op op = {.verb = ENGINE_QUEUE_PLACE, .queue = queue(Q)};
+    op.place.epoch = 6;
+    op.place.map = "ours";
+    op.place.map_len = 4;
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_true(op.place.stale);
+    assert_place(6, true, "theirs");
+}
+
+/* Others are about to commit a put that the new place would refuse: that is waited for, so that
+ * nothing comes in after the answer. */
+static void a_place_waits_for_puts_that_are_under_way(void **state)
+{
+    (void)state;
+    uint32_t done = 0;
+    struct engine_op op = {.verb = ENGINE_QUEUE_PLACE};
+    op.place.epoch = 1;
+    op.place.closed = true;
+    op.place.map = "";
+    PQclear(PQexec(others, "BEGIN"));
+    sql("SELECT triage.enqueue('" Q "', 'late'::text)");
+    begin(&op, &done);
+    PGconn *watcher = PQconnectdb(getenv("TRIAGE_TEST_POSTGRES"));
+    for (bool waits = false; !waits;) {
+        PGresult *r = PQexec(watcher, "SELECT FROM pg_locks WHERE locktype = 'advisory' AND "
+                                      "classid = 7425 AND NOT granted");
+        waits = PQntuples(r) > 0;
+        PQclear(r);
+    }
+    PQfinish(watcher);
+    engine_poll(d.rig.engine);
+    assert_int_equal(done, 0);
+    PQclear(PQexec(others, "COMMIT"));
+    while (done == 0) {
+        rig_wait(&d.rig);
+        engine_poll(d.rig.engine);
+    }
+    assert_int_equal(op.status, STATUS_OK);
+    assert_string_equal(sql("SELECT count(*) FROM triage.ready"), "1");
+    PGresult *r = PQexec(others, "SELECT triage.enqueue('" Q "', 'later'::text)");
+    assert_string_equal(PQresultErrorField(r, PG_DIAG_SQLSTATE), "TR503");
+    PQclear(r);
+}
+
+static void a_queue_that_others_placed_has_its_place_when_it_is_found(void **state)
+{
+    (void)state;
+    sql("SELECT triage.configure('theirs', '{}')");
+    sql("SELECT stale FROM triage.engine_queue_place("
+        "(SELECT id FROM triage.queue WHERE name = 'theirs'), 3, false, 'm')");
+    struct engine_op op = {.verb = ENGINE_QUEUE_OPEN, .open = {.name = "theirs"}};
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_non_null(op.queue->place);
+    assert_int_equal(op.queue->place->epoch, 3);
+}
+
 /* What a group carries */
 
 #define LARGE      (256 * 1024)
@@ -310,6 +453,11 @@ int main(void)
         TEST(a_group_carries_so_many_bytes_and_the_rest_is_the_next_one),
         TEST(a_value_that_is_too_long_for_the_database_is_not_sent),
         TEST(a_notification_asks_for_a_look),
+        TEST(a_place_that_others_set_is_shown_by_a_sweep),
+        TEST(what_a_place_of_others_refuses_is_told_with_the_place),
+        TEST(a_place_that_is_stale_here_is_answered_with_the_newer_one),
+        TEST(a_place_waits_for_puts_that_are_under_way),
+        TEST(a_queue_that_others_placed_has_its_place_when_it_is_found),
     };
     enum { SKIPPED = 77 }; /* as Meson counts it */
     return getenv("TRIAGE_TEST_POSTGRES") ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;

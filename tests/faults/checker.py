@@ -6,7 +6,8 @@ Every message is accounted for, and what no such queue can have shown is named:
   unexpected   a delivery of something that nobody enqueued here, or whose enqueue was refused
   corrupted    a payload that nobody sent
   resurrected  a delivery after an ack or a cancel was confirmed
-  doubled      a second delivery before the first one's lease can have ended; a receipt used twice
+  doubled      a second delivery before the first one's lease can have ended; a receipt used twice;
+               two messages of one enqueue
   stale        an old receipt that was accepted
   dropped      a receipt that was refused while its lease was certainly alive
   uncounted    attempts that do not add up: not counted on, too many, dead before all were used
@@ -145,6 +146,17 @@ def in_turn(a, b):
     return a.delivery.attempt - b.delivery.attempt or (1 if a.claim.came > b.claim.came else -1)
 
 
+def absences(marks):
+    """(partition, from, to) of each time in which a partition was away."""
+    found, since = [], {}
+    for mark in marks:
+        if mark.what == "away":
+            since[mark.partition] = mark.at
+        elif mark.what == "back":
+            found.append((mark.partition, since.pop(mark.partition), mark.at))
+    return found + [(partition, at, float("inf")) for partition, at in since.items()]
+
+
 class Account:
     """All that a history has about one queue."""
 
@@ -159,6 +171,7 @@ class Account:
         stopped = [mark.at for mark in self.marks if mark.what == "stopped"]
         resumed = [mark.at for mark in self.marks if mark.what == "resumed"]
         self.pauses = list(zip(stopped, resumed))
+        self.absences = absences(self.marks)
         self.strays = []  # deliveries and dead letters with a key that nobody sent here
         mine = [r for r in history.log if not isinstance(r, Mark) and r.queue == queue]
         for record in mine:
@@ -166,6 +179,9 @@ class Account:
         self.connect([r for r in mine if isinstance(r, (Settle, Remove, Move, Found))])
         self.unknown_claims = sorted((c for c in self.claims if c.outcome == UNKNOWN),
                                      key=lambda c: c.sent)
+        self.unheard = defaultdict(int)  # by partition
+        for partition, start, end in self.absences:
+            self.unheard[partition] += sum(c.sent <= end and c.came >= start for c in self.claims)
 
     def take_in(self, record):
         if isinstance(record, Rules):
@@ -247,6 +263,15 @@ def check_leases(message, verdict):
             verdict.wrong("doubled", f"{taken} and {following}")
 
 
+def check_identity(message, verdict):
+    """One enqueue is one message."""
+    ids = {taken.delivery.id for taken in message.taken}
+    if message.enqueue.id is not None and not message.enqueue.deduplicated:
+        ids.add(message.enqueue.id)
+    if len(ids) > 1:
+        verdict.wrong("doubled", f"{message.enqueue} is {sorted(ids)}")
+
+
 def check_receipts(message, verdict):
     for at, taken in enumerate(message.taken):
         following = message.taken[at + 1:]
@@ -270,7 +295,9 @@ def lease_before(taken, number):
 
 
 def check_attempts(account, message, verdict):
-    hidden = len(account.unknown_claims)
+    """A claim may have been carried out and not heard of: by a client, or by a server whose partition
+    was away, which then answered with what the others had."""
+    hidden = len(account.unknown_claims) + account.unheard[message.enqueue.partition]
     rules = account.rules
     last = 0
     for at, taken in enumerate(message.taken):
@@ -407,6 +434,7 @@ def check_queue(history, queue):
         check_presence(account, message, verdict)
         check_ends(message, verdict)
         check_leases(message, verdict)
+        check_identity(message, verdict)
         check_receipts(message, verdict)
         check_attempts(account, message, verdict)
         check_levels(message, verdict)

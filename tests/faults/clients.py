@@ -113,7 +113,7 @@ class Client:
         return self.history.add(Enqueue(
             queue, key, rank, sent, came, outcome, result.get("message_id"),
             fields.get("delay_seconds", 0.0), fields.get("ttl_seconds"), fields.get("dedup_key"),
-            result.get("deduplicated", False), batch, index))
+            result.get("deduplicated", False), batch, index, result.get("partition")))
 
     def claim(self, queue, max=1, wait=0, lease=60, max_rank=None):
         plan = self.plans[queue]

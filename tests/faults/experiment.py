@@ -28,10 +28,11 @@ def new_seed():
 class Plan:
     """How a queue is configured. Levels are named, most urgent first."""
 
-    def __init__(self, names=None, leases=(1, 2), ttl=True, **config):
+    def __init__(self, names=None, leases=(1, 2), ttl=True, window=None, **config):
         self.names = names or [str(number) for number in range(9, -1, -1)]
         self.leases = leases
         self.ttl = ttl  # some messages have a time to live
+        self.window = window  # of a queue whose partitions are not in one order
         self.config = {"max_attempts": 6, "retry": {"backoff": "none"}, **config}
 
     def priority(self, rank):
@@ -46,7 +47,7 @@ class Plan:
         return Rules(queue, len(levels), answer["policy"], [level["weight"] for level in levels],
                      any(level.get("age_after_seconds") for level in levels), any(limits),
                      answer["max_attempts"], answer["dedup"]["window_seconds"],
-                     answer["dedup"]["scope"], answer["expired"])
+                     answer["dedup"]["scope"], answer["expired"], self.window)
 
 
 def usual_plans():
@@ -70,6 +71,7 @@ class Experiment:
         self.watcher = Watcher(self.history, self.plans)
         self.threads = []
         self.tried = 0
+        self.unjudged = ()  # checks of promises that do not hold here
         self.counts = True  # the engine keeps its totals through all that is done to it
         self.verdict = None
 
@@ -111,8 +113,8 @@ class Experiment:
         """Not a wait for anything: how long it takes until something happens is the experiment."""
         time.sleep(seconds)
 
-    def mark(self, what):
-        self.history.add(Mark(what, time.monotonic()))
+    def mark(self, what, partition=None):
+        self.history.add(Mark(what, time.monotonic(), partition))
 
     def restart(self):
         self.server.start()
@@ -146,6 +148,8 @@ class Experiment:
 
     def judge(self):
         self.verdict = checker.check(self.history)
+        for name in self.unjudged:
+            self.verdict.wrongs[name].clear()
         self.report()
         if not self.verdict.clean:
             path = os.path.join(self.server.folder, "history")

@@ -32,6 +32,7 @@ class Enqueue:
     deduplicated: bool = False
     batch: int = None  # of one call, in this order
     index: int = 0
+    partition: int = None  # that the answer named
 
 
 @dataclass(slots=True)
@@ -121,8 +122,9 @@ class Counts:
 
 @dataclass(slots=True)
 class Mark:
-    what: str  # restart, clock (the wall clock was set), stopped, resumed, several (servers)
+    what: str  # restart, clock (the wall clock was set), stopped, resumed, several (servers), away, back
     at: float
+    partition: int = None  # away, back: which
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class Rules:
     dedup_window: float = 300.0
     dedup_scope: str = "window"
     expired: str = "drop"
+    window: float = None  # seconds: a queue over several stores (order.py); None: one order
 
 
 KINDS = {kind.__name__: kind

@@ -3,7 +3,12 @@
 A message is *certainly ready* from the answer that made it so until a claim that can have taken
 it was sent. A delivery is judged against what was certainly ready during the whole of its claim:
 whatever the server's clock and threads did in between, that message was there to be given. Where
-an answer never came, nothing is certain: an unknown claim may have taken anything for a while."""
+an answer never came, nothing is certain: an unknown claim may have taken anything for a while.
+
+A queue over several stores may have a window W, which the test gives with its plan. Then each
+partition is judged by itself, as exactly as a queue that has one. Across partitions only priority is
+judged: a delivery is wrong when something more urgent was certainly ready elsewhere from W before
+its claim was sent. While a partition is away, nothing of it is certainly ready."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -28,17 +33,19 @@ class Ready:
     in_place: bool  # it stands where its enqueue put it
 
 
-def noticed(account, due):
+def noticed(account, due, partition=None):
     """When a delay or a lease that ended then has certainly been seen to: not while the server is
-    stopped, nor by the first who are served after that."""
+    stopped or the partition away, nor by the first who are served after that."""
     at = due + TIMER_SECONDS
-    for start, end in account.pauses:
+    away = [(start, end) for which, start, end in account.absences
+            if partition is None or which == partition]
+    for start, end in sorted(account.pauses + away):
         if due < end and at > start:
             at = end + TIMER_SECONDS
     return at
 
 
-def next_start(account, taken):
+def next_start(account, taken, partition=None):
     """(when it was certainly ready again after this delivery or None, still in its old place)."""
     if taken.used("ack", OK, UNKNOWN) or taken.used("nack", UNKNOWN) or \
             taken.used("release", UNKNOWN):
@@ -47,15 +54,22 @@ def next_start(account, taken):
         return use.came, True
     for use in taken.used("nack", OK):
         if use.delay > 0:
-            return noticed(account, use.came + use.delay), False
+            return noticed(account, use.came + use.delay, partition), False
         return (use.came, True) if use.state == "ready" else (None, False)
-    return noticed(account, taken.lease_end()[1]), True
+    return noticed(account, taken.lease_end()[1], partition), True
 
 
 def displaced(message):
     """Somebody gave it another place, or may have: it is not judged where it stands."""
     return bool(message.removed("redrive", OK, UNKNOWN)) or \
         any(move.outcome in (OK, UNKNOWN) for move in message.moves)
+
+
+def raw_start(account, enqueue):
+    """When it was certainly ready for the first time."""
+    if not enqueue.delay:
+        return enqueue.came
+    return noticed(account, enqueue.came + enqueue.delay, enqueue.partition)
 
 
 def raw_intervals(account, message):
@@ -66,13 +80,14 @@ def raw_intervals(account, message):
     if enqueue.ttl is not None:
         limits.append(enqueue.sent + enqueue.ttl - SLACK)
     limit = min(limits, default=FOREVER)
-    start = noticed(account, enqueue.came + enqueue.delay) if enqueue.delay else enqueue.came
+    where = enqueue.partition
+    start = raw_start(account, enqueue)
     in_place, attempt, released = enqueue.delay == 0, 0, False
     for taken in message.taken:
         unbroken = taken.delivery.attempt == attempt + (0 if released else 1)
         if start is not None and unbroken:
             yield Ready(message, start, min(taken.claim.sent, limit), in_place)
-        start, stays = next_start(account, taken)
+        start, stays = next_start(account, taken, where)
         in_place = in_place and stays
         attempt, released = taken.delivery.attempt, bool(taken.used("release", OK))
         if attempt >= account.rules.max_attempts and not released:
@@ -101,7 +116,20 @@ def intervals(account):
                 start = max(start, claim.came + HANGUP)
             if start < ready.end:
                 found.append(Ready(message, start, ready.end, ready.in_place))
-    return found
+    return [piece for ready in found for piece in without_absences(account, ready)]
+
+
+def without_absences(account, ready):
+    """The pieces of an interval in which its partition was there."""
+    start, mine = ready.start, ready.message.enqueue.partition
+    for partition, away, back in sorted(account.absences, key=lambda a: a[1]):
+        if mine not in (None, partition) or back <= start or away >= ready.end:
+            continue
+        if start < away:
+            yield Ready(ready.message, start, away, ready.in_place)
+        start = max(start, back)
+    if start < ready.end:
+        yield Ready(ready.message, start, ready.end, ready.in_place)
 
 
 class Latest:
@@ -149,8 +177,20 @@ def judged(account):
             and not displaced(account.messages[delivery.key])]
 
 
-def check_priority(deliveries, ready, verdict):
-    questions = [(message.enqueue.rank, claim.sent, claim.came, (claim, delivery))
+def apart(account, deliveries, ready):
+    """(deliveries, intervals) of each partition where they are judged by themselves; else of all."""
+    if account.rules.window is None:
+        return [(deliveries, ready)]
+    parts = defaultdict(lambda: ([], []))
+    for each in deliveries:
+        parts[each[2].enqueue.partition][0].append(each)
+    for interval in ready:
+        parts[interval.message.enqueue.partition][1].append(interval)
+    return [part for partition, part in parts.items() if partition is not None]
+
+
+def check_priority(deliveries, ready, verdict, window=0.0):
+    questions = [(message.enqueue.rank, claim.sent - window, claim.came, (claim, delivery))
                  for claim, delivery, message in deliveries]
     for what, interval in covering([(r.message.enqueue.rank, r) for r in ready], questions):
         verdict.wrong("inverted", f"{what[1]} at {what[0].sent}, while {interval} was ready")
@@ -189,13 +229,20 @@ def check_batches(deliveries, ready, verdict):
 def came_meanwhile(account, message, claim):
     """It may have become ready when the claim had already taken something."""
     at = next(at for at, taken in enumerate(message.taken) if taken.claim is claim)
-    start = next_start(account, message.taken[at - 1])[0] if at else message.enqueue.came
+    where = message.enqueue.partition
+    last = message.taken[at - 1].delivery.attempt if at else 0
+    if message.taken[at].delivery.attempt > last + 1:
+        return True  # a claim that nobody heard of had it in between
+    if at:
+        start = next_start(account, message.taken[at - 1], where)[0]
+    else:
+        start = raw_start(account, message.enqueue)
     return start is None or start > claim.sent
 
 
 def check_answers(account, verdict):
     """The messages of one answer stand in the order of the queue, if they were there at the same
-    time."""
+    time; those of one partition, where there are several."""
     strict = account.rules.policy == "strict"
     for claim in account.claims:
         known = [account.messages[d.key] for d in claim.deliveries if d.key in account.messages
@@ -203,6 +250,9 @@ def check_answers(account, verdict):
         for one, two in zip(known, known[1:]):
             a, b = one.enqueue, two.enqueue
             if came_meanwhile(account, two, claim):
+                continue
+            if a.partition != b.partition or (account.rules.window is not None
+                                              and a.partition is None):
                 continue
             if strict and a.rank > b.rank:
                 verdict.wrong("inverted", f"{a.key} stands before {b.key} in one answer")
@@ -286,11 +336,15 @@ def check(account, verdict):
     deliveries = judged(account)
     verdict.ordered += len(deliveries)
     rules = account.rules
-    if rules.policy == "strict" and not rules.aging and not rules.limited:
-        check_priority(deliveries, ready, verdict)
-    if not account.clock_was_set and not rules.aging:
-        check_fifo(deliveries, ready, verdict)
-        check_batches(deliveries, ready, verdict)
+    strict = rules.policy == "strict" and not rules.aging and not rules.limited
+    for some, there in apart(account, deliveries, ready):
+        if strict:
+            check_priority(some, there, verdict)
+        if not account.clock_was_set and not rules.aging:
+            check_fifo(some, there, verdict)
+            check_batches(some, there, verdict)
+    if strict and rules.window is not None:
+        check_priority(deliveries, ready, verdict, rules.window)
     if not rules.aging:
         check_answers(account, verdict)
     if not rules.limited:

@@ -3,7 +3,8 @@
  * A page that the test shares with the server says what is to happen, and counts what did:
  *   - every call that changes a file below one folder is numbered; the n-th one can be
  *     killed before or after it took effect, with or without the disk's power, fail, do
- *     only half of its work, or hang until something else is to happen;
+ *     only half of its work, or hang until something else is to happen. So can reads of
+ *     RocksDB's tables, if they are asked for;
  *   - the n-th allocation can fail;
  *   - the wall clock can be any time off.
  * Calls are counted over all threads, which strace does not do, and cost next to nothing. */
@@ -51,11 +52,12 @@ struct page {
     char last[64];    /* the call that was acted on */
 };
 
-enum kind { KIND_WRITE, KIND_SYNC, KIND_NAME, KIND_SIZE };
+enum kind { KIND_WRITE, KIND_SYNC, KIND_NAME, KIND_SIZE, KIND_READ };
 
 #define FD_MAX 65536
 static struct page *page;
-static atomic_uchar ours[FD_MAX]; /* descriptors of files below the folder */
+static atomic_uchar ours[FD_MAX]; /* descriptors of files below the folder; TABLE: of a table */
+#define TABLE 2
 
 __attribute__((constructor)) static void start(void)
 {
@@ -80,8 +82,14 @@ static bool is_ours(int fd)
 
 static void note(int fd, const char *path)
 {
+    bool table = below(path) && strlen(path) > 4 && strcmp(path + strlen(path) - 4, ".sst") == 0;
     if (fd >= 0 && fd < FD_MAX)
-        atomic_store(&ours[fd], below(path));
+        atomic_store(&ours[fd], table ? TABLE : below(path));
+}
+
+static bool is_table(int fd)
+{
+    return fd >= 0 && fd < FD_MAX && atomic_load(&ours[fd]) == TABLE;
 }
 
 /* The power fails. A sync that is under way when ext4 shuts down may return 0 although nothing was
@@ -323,6 +331,18 @@ ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int fla
 {
     AROUND_WRITE(pwritev2, count, next(fd, parts, count, at, flags),
                  next(fd, parts, HALVED(count), at, flags));
+}
+
+/* Reads */
+
+ssize_t pread(int fd, void *data, size_t len, off_t at)
+{
+    AROUND(ssize_t, is_table(fd), KIND_READ, pread, fd, data, len, at);
+}
+
+ssize_t pread64(int fd, void *data, size_t len, off64_t at)
+{
+    AROUND(ssize_t, is_table(fd), KIND_READ, pread64, fd, data, len, at);
 }
 
 /* Syncs */

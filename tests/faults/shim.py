@@ -18,14 +18,15 @@ FOLDER_MAX, LAST_MAX = 1024, 64
 SIZE = 8 * len(FIELDS) + 2 * FOLDER_MAX + LAST_MAX
 
 KILL_BEFORE, KILL_AFTER, FAIL, HALF, CUT_BEFORE, CUT_AFTER, HANG = range(1, 8)
-WRITE, SYNC, NAME, RESIZE = 1, 2, 4, 8
-ALL = WRITE | SYNC | NAME | RESIZE
+WRITE, SYNC, NAME, RESIZE, READ = 1, 2, 4, 8, 16
+ALL = WRITE | SYNC | NAME | RESIZE  # that change a file
 
 
 @functools.cache
 def library():
     """Built once for each run of the tests."""
     folder = tempfile.mkdtemp(prefix="triage-shim-")
+    os.chmod(folder, 0o755)  # a database loads it as another user
     atexit.register(shutil.rmtree, folder)
     path = os.path.join(folder, "shim.so")
     subprocess.run(["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wall", "-Wno-nonnull", "-o",
@@ -41,6 +42,7 @@ class Shim:
         self.path = os.path.join(server.folder, "page")
         with open(self.path, "wb") as file:
             file.write(bytes(SIZE))
+        os.chmod(self.path, 0o666)
         with open(self.path, "r+b") as file:
             self.page = mmap.mmap(file.fileno(), SIZE)
         at = 8 * len(FIELDS)

@@ -5,7 +5,8 @@ moment, and at every moment
 
 Stats and lists also have what was acknowledged before they were asked for, and nothing that was not
 begun when they came; totals never go back, but for what a server that was killed had shown and not
-yet answered. Metrics may be a little older than that."""
+yet answered. Metrics may be a little older than that. A partition that is away counts with what was
+known of it: then the sum is judged alone."""
 
 from bisect import bisect_left, bisect_right
 
@@ -72,6 +73,10 @@ def within(verdict, seen, what, value, least, most):
         verdict.wrong("miscounted", f"{what} of {seen}: {value}, not within {least} and {most}")
 
 
+def all_there(account, seen):
+    return not any(start <= seen.came and seen.sent <= end for _, start, end in account.absences)
+
+
 def check_bounds(account, fresh, verdict):
     enqueues, acks, ends = of_enqueues(account), of_acks(account), of_ends(account)
     timed = not account.clock_was_set
@@ -114,6 +119,7 @@ def check(account, verdict):
     for seen in account.counts:
         check_sum(seen, verdict)
     if account.ended and account.ended.totals_whole:
-        fresh = [seen for seen in account.counts if seen.source != "metrics"]
+        fresh = [seen for seen in account.counts
+                 if seen.source != "metrics" and all_there(account, seen)]
         check_bounds(account, fresh, verdict)
         check_backwards(account, fresh, verdict)

@@ -71,8 +71,8 @@ class Story:
                                 {**dict.fromkeys(names, 0), **counts}))
         return self
 
-    def mark(self, what, at):
-        self.history.add(Mark(what, at))
+    def mark(self, what, at, partition=None):
+        self.history.add(Mark(what, at, partition))
         return self
 
     def end(self, at=100.0, **stats):
@@ -130,6 +130,7 @@ BAD = {
         lambda: story("a").take("a", lease=4).use("extend", 3, lease=10)
         .take("a", at=6, attempt=2).use("ack", 7),
         lambda: story("a").take("a").nack(2, outcome=REFUSED).take("a", at=3, attempt=2),
+        lambda: Story().put("a", same_as="b").take("a").use("ack", 2),
     ],
     "stale": [
         lambda: story("a").take("a", lease=4).use("ack", 9),
@@ -162,6 +163,12 @@ BAD = {
         lambda: Story().put("low", rank=5).put("high", at=0, rank=0).take("high", rank=0, max=1)
         .nack(2).take("low", at=3),
         lambda: Story().put("low", rank=5).put("high", rank=0).take("low", "high"),
+        lambda: Story(window=1.0).put("low", rank=5, partition=0)
+        .put("high", at=1, rank=0, partition=0).take("low", at=1.5),
+        lambda: Story(window=1.0).put("low", rank=5, partition=0)
+        .put("high", at=1, rank=0, partition=1).take("low", at=2.5),
+        lambda: Story(window=1.0).put("low", rank=5, partition=0)
+        .put("high", rank=0, partition=1).mark("away", 1, 1).mark("back", 5, 1).take("low", at=7),
     ],
     "overtaken": [
         lambda: story("a", "b").take("b"),
@@ -171,6 +178,10 @@ BAD = {
         lambda: story("a", "b").take("a").nack(2).take("b", at=3),
         lambda: story("a", "b").take("a", lease=1).take("b", at=4),
         lambda: story("a", "b", policy="weighted", weights=[1] * 10).take("b"),
+        lambda: Story(window=1.0).put("a", partition=0).put("b", at=1, partition=0)
+        .take("b", at=1.5),
+        lambda: Story(window=1.0).put("a", partition=0).put("b", at=1, partition=0)
+        .take("b", "a", at=1.5),
     ],
     "overlooked": [
         lambda: story("a").take(),
@@ -178,6 +189,10 @@ BAD = {
         lambda: story("a").take("a").nack(2).take(at=3),
         lambda: story("a").mark("several", 0).take(at=2, wait=0.5, took=0.51),
         lambda: story("a").mark("several", 0).take(at=0.3),
+        lambda: Story(window=1.0).put("a", partition=0).mark("away", 0.5, 1).mark("back", 5, 1)
+        .take(at=2),
+        lambda: Story(window=1.0).put("a", partition=0).mark("away", 0.5, 0).mark("back", 2, 0)
+        .take(at=3),
     ],
     "repeated": [
         lambda: Story().put("a", dedup="k").put("b", at=1, dedup="k"),
@@ -302,6 +317,17 @@ GOOD = {
     "one of several servers need not have heard yet what another was given": lambda:
         story("a").mark("several", 0).take(at=0.3, wait=0.1, took=0.11)
         .take("a", at=2).use("ack", 3).end(),
+    "what is more urgent elsewhere need not be known within the window": lambda:
+        Story(window=1.0).put("low", rank=5, partition=0).put("high", at=1, rank=0, partition=1)
+        .take("low", at=1.5).use("ack", 2).take("high", at=3, rank=0).use("ack", 4).end(),
+    "partitions have no order of time among each other": lambda:
+        Story(window=1.0).put("a", partition=0).put("b", at=1, partition=1)
+        .take("b", at=3).use("ack", 4).take("a", at=5).use("ack", 6).end(),
+    "what is away is not passed over, nor counted": lambda:
+        Story(window=1.0).put("low", rank=5, partition=0).put("high", rank=0, partition=1)
+        .mark("away", 1, 1).mark("back", 5, 1).take("low", at=4).use("ack", 4.2)
+        .take(at=4.4).count(at=4.5, enqueued=1, acked=1).take("high", at=7, rank=0)
+        .use("ack", 8).end(enqueued=2, acked=2),
     "a redriven message starts again": lambda:
         story("a", max_attempts=1).take("a").nack(2, state="dead").redrive("a", 3)
         .take("a", at=4).use("ack", 5).end(),

@@ -374,9 +374,10 @@ def test_what_is_missing_in_the_database_is_nobodys_fault(lasting, sql, start):
     goes_on(queue)
 
 
-@pytest.mark.parametrize("function", ["engine_put", "engine_ack", "engine_move", "engine_cancel",
-                                      "engine_purge", "engine_count", "engine_view", "engine_claim",
-                                      "engine_queue_set", "engine_queues", "engine_sweep"])
+@pytest.mark.parametrize("function", ["engine_put_many", "engine_put_at", "engine_ack_many",
+                                      "engine_move", "engine_cancel", "engine_purge", "engine_count",
+                                      "engine_view", "engine_claim", "engine_queue_set",
+                                      "engine_queues", "engine_sweep"])
 def test_an_answer_that_is_too_short_is_no_success_and_not_the_end(lasting, sql, start, function):
     """Whatever a function of the database gives back: here it is no row at all."""
     server = start(engine="postgres", postgres=lasting.conninfo(sql.name))
@@ -392,7 +393,8 @@ def test_an_answer_that_is_too_short_is_no_success_and_not_the_end(lasting, sql,
     result = result if result.startswith(("SETOF", "TABLE")) else f"SETOF {result}"
     sql.run(f"CREATE FUNCTION triage.{function}({arguments}) RETURNS {result} LANGUAGE plpgsql AS "
             "$$ #variable_conflict use_column\nBEGIN RETURN; END $$")
-    answers = [queue.enqueue("x"), queue.ack(message), queue.cancel(waiting),
+    answers = [queue.enqueue("x"), queue.enqueue("x", dedup_key="key"),
+               queue.ack(message), queue.cancel(waiting),
                queue.client.post(queue.message_path(ident) + "/priority", {"priority": 1}),
                queue.client.post(queue.path + "/purge"), queue.claim(),
                queue.client.put(queue.path, {}),

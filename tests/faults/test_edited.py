@@ -252,29 +252,38 @@ def restore(s, name, oid):
 
 PUT = "r.place, r.status, {slot}, {ready}, {seq}, r.enqueued_ms, r.deduplicated"
 GOOD_PUT = {"slot": "r.slot", "ready": "r.ready_ms", "seq": "r.seq"}
-ANSWERS = {
-    "engine_put": [PUT.format(**{**GOOD_PUT, **change}) for change in (
+PUTS = [PUT.format(**{**GOOD_PUT, **change}) for change in (
         {"slot": "77::smallint"}, {"slot": "NULL::smallint"}, {"ready": f"{BIG}"}, {"seq": "-1::bigint"},
-        {"seq": "NULL::bigint"}, {"seq": f"{BIG}"})]
-    + ["r.place + 1, r.status, r.slot, r.ready_ms, r.seq, r.enqueued_ms, r.deduplicated",
-       "r.place, 'lost', r.slot, r.ready_ms, r.seq, r.enqueued_ms, r.deduplicated",
-       "NULL::int, NULL::text, NULL::smallint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean"],
-    "engine_ack": ["r.place, r.status, 'gone'::text, r.slot, r.until_ms",
-                   "r.place, r.status, NULL::text, r.slot, r.until_ms",
-                   "r.place, r.status, r.state, 99::smallint, r.until_ms",
-                   "0, r.status, r.state, r.slot, r.until_ms"],
+        {"seq": "NULL::bigint"}, {"seq": f"{BIG}"})] + [
+    "r.place + 1, r.status, r.slot, r.ready_ms, r.seq, r.enqueued_ms, r.deduplicated",
+    "r.place, 'lost', r.slot, r.ready_ms, r.seq, r.enqueued_ms, r.deduplicated",
+    "NULL::int, NULL::text, NULL::smallint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean"]
+ANSWERS = {
+    "engine_put_many": PUTS,
+    "engine_put_at": PUTS,
+    "engine_ack_many": ["r.place, r.status, 'gone'::text, r.slot, r.until_ms",
+                        "r.place, r.status, NULL::text, r.slot, r.until_ms",
+                        "r.place, r.status, r.state, 99::smallint, r.until_ms",
+                        "0, r.status, r.state, r.slot, r.until_ms"],
 }
+
+
+def ask_function(queue, name, claimed, key):
+    """A message with a dedup key goes by engine_put_at."""
+    if name == "engine_ack_many":
+        return queue.ack(claimed)
+    return queue.enqueue("y", **({"dedup_key": key} if name == "engine_put_at" else {}))
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_functions_that_answer_something_else_are_named(server, sql, name):
     queue = server.queue("q")
     queue.configure(max_attempts=9)
-    for columns in ANSWERS[name]:
+    for number, columns in enumerate(ANSWERS[name]):
         message = queue.put("x")
         claimed = queue.take_one(visibility_timeout_seconds=600)
         oid = replace(sql, name, columns)
-        answer = queue.enqueue("y") if name == "engine_put" else queue.ack(claimed)
+        answer = ask_function(queue, name, claimed, f"key-{number}")
         assert answer.refusal == UNAVAILABLE, columns
         assert server.running(), columns
         restore(sql, name, oid)

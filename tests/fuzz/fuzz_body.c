@@ -297,15 +297,16 @@ static void nothing(struct request *r)
 }
 
 static void (*const serve[REQUEST_KIND_COUNT])(struct request *r) = {
-    [REQUEST_PUT] = put,          [REQUEST_SETTLE] = settle,
-    [REQUEST_CANCEL] = nothing,   [REQUEST_GET] = show,
-    [REQUEST_LIST] = list,        [REQUEST_CLAIM] = claim,
-    [REQUEST_PURGE] = bulk,       [REQUEST_REDRIVE] = bulk,
-    [REQUEST_DEAD_DROP] = bulk,   [REQUEST_CONFIGURE] = configure,
-    [REQUEST_DELETE] = nothing,   [REQUEST_QUEUE] = facts,
-    [REQUEST_QUEUES] = facts,     [REQUEST_STATS] = facts,
-    [REQUEST_ESCALATE] = move,    [REQUEST_ESCALATE_ALL] = move_many,
-    [REQUEST_POSITION] = explain, [REQUEST_IMPORT] = import,
+    [REQUEST_PUT] = put,           [REQUEST_SETTLE] = settle,
+    [REQUEST_CANCEL] = nothing,    [REQUEST_GET] = show,
+    [REQUEST_LIST] = list,         [REQUEST_CLAIM] = claim,
+    [REQUEST_PURGE] = bulk,        [REQUEST_REDRIVE] = bulk,
+    [REQUEST_DEAD_DROP] = bulk,    [REQUEST_CONFIGURE] = configure,
+    [REQUEST_DELETE] = nothing,    [REQUEST_QUEUE] = facts,
+    [REQUEST_QUEUES] = facts,      [REQUEST_STATS] = facts,
+    [REQUEST_ESCALATE] = move,     [REQUEST_ESCALATE_ALL] = move_many,
+    [REQUEST_POSITION] = explain,  [REQUEST_IMPORT] = import,
+    [REQUEST_PLACEMENT] = nothing,
 };
 
 void broker_submit(struct broker_port *port, struct request *r)
@@ -345,6 +346,46 @@ enum status broker_health(struct broker *b, struct buf *detail)
     (void)b;
     (void)detail;
     return STATUS_OK;
+}
+
+const struct engine_kind *broker_engine_kind(const struct broker *b)
+{
+    (void)b;
+    return engine_kind_at(0);
+}
+
+void broker_forward(struct broker_port *port, struct forward *f)
+{
+    (void)port;
+    (void)f;
+    abort(); /* no queue moves here */
+}
+
+void broker_forward_cancel(struct broker_port *port, struct forward *f)
+{
+    (void)port;
+    (void)f;
+}
+
+bool broker_moves(const struct broker *b)
+{
+    (void)b;
+    return false;
+}
+
+void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx)
+{
+    (void)b;
+    (void)visit;
+    (void)ctx;
+}
+
+void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,
+                           void *ctx)
+{
+    (void)facts;
+    (void)visit;
+    (void)ctx;
 }
 
 void broker_counters(struct broker *b, struct broker_counters *counters,

@@ -136,6 +136,19 @@ static void check_schedule(const char *data, size_t len)
     buf_fini(&again);
 }
 
+static void check_place(const char *data, size_t len)
+{
+    struct buf again = {0};
+    struct queue_place *place = record_get_place(data, len);
+    if (!place)
+        return;
+    assert(place->epoch > 0 && place->map_len <= PLACE_MAP_MAX);
+    record_put_place(&again, place);
+    assert_kept(&again, data, len);
+    free(place);
+    buf_fini(&again);
+}
+
 static void check_keys(const char *data, size_t len)
 {
     struct message_id id;
@@ -166,8 +179,8 @@ static void check_keys(const char *data, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const checks[])(const char *data, size_t len) = {
-        check_message, check_state,    check_whole, check_dedup,
-        check_queue,   check_counters, check_keys,  check_schedule,
+        check_message,  check_state, check_whole,    check_dedup, check_queue,
+        check_counters, check_keys,  check_schedule, check_place,
     };
     struct input in = {data, size};
     uint8_t choice = input_byte(&in);

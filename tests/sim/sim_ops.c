@@ -207,8 +207,11 @@ static void make_put(struct sim *s, struct sim_op *o)
         o->q->draining = s->deep;
     else if (o->q->model.count < s->live_max / 10)
         o->q->draining = false;
-    if (full || o->q->draining)
-        count = 0;
+    if (full || o->q->draining) { /* it gets no more: the op asks for the view alone */
+        o->op.verb = ENGINE_COUNT;
+        sim_note(s, "%s put nothing", o->q->name);
+        return;
+    }
     for (uint32_t i = 0; i < count; i++)
         make_draft(s, o, i);
     o->op.verb = ENGINE_PUT;
@@ -227,7 +230,7 @@ static void skip_seqs(struct sim *s, struct sim_queue *q, uint64_t seq)
 static void judge_put(struct sim *s, struct sim_op *o)
 {
     sim_check(s, o->op.status == STATUS_OK, "put: %s", status_name(o->op.status));
-    for (uint32_t i = 0; i < o->op.put.count; i++) {
+    for (uint32_t i = 0; o->op.verb == ENGINE_PUT && i < o->op.put.count; i++) {
         struct put_item *item = &o->put[i];
         struct message_id id = {0};
         bool dup;

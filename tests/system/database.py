@@ -28,11 +28,11 @@ def programs():
     return max(folders, key=lambda f: int(f.split("/")[4])) if folders else ""
 
 
-def as_postgres(*command):
-    """PostgreSQL does not run as root."""
+def as_postgres(*command, env=None):
+    """PostgreSQL does not run as root. `env` is added to the environment."""
     user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     return subprocess.run([*user, *command], check=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, cwd="/")
+                          stderr=subprocess.STDOUT, cwd="/", env={**os.environ, **(env or {})})
 
 
 def own_folder():
@@ -67,6 +67,7 @@ class Postgres:
         self.folder = own_folder()
         self.data = os.path.join(self.folder, "data")
         self.bin = programs()
+        self.env = {}  # of the server, from its next start on
         self.settings = {"listen_addresses": "", "unix_socket_directories": self.folder, **settings}
         if source:
             self.copy(source)
@@ -88,7 +89,7 @@ class Postgres:
                 f.write(f"{name} = '{value}'\n")
 
     def program(self, name, *args):
-        as_postgres(os.path.join(self.bin, name), *args)
+        as_postgres(os.path.join(self.bin, name), *args, env=self.env)
 
     def control(self, *args):
         self.program("pg_ctl", "-D", self.data, "-w", *args)

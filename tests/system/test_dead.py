@@ -75,6 +75,24 @@ def test_a_redrive_may_choose_ids_number_and_priority(queue):
     assert [dead["message_id"] for dead in queue.dead()] == [b, d]
 
 
+def test_a_redrive_of_many_ids_and_of_large_letters_is_whole(queue):
+    """It is done in portions: of so many ids, of so many bytes."""
+    queue.configure(max_attempts=1)
+    ids = queue.put_all([{"payload": f"{n} " + "x" * 200_000} for n in range(37)])
+    while messages := queue.take(max=20):
+        for each in messages:
+            assert queue.nack(each).json["state"] == "dead"
+    alive = queue.put("alive")
+    assert queue.post("dead/redrive", ids=[*ids[:35], alive, ids[3]])["redriven"] == 35
+    assert [each["message_id"] for each in queue.dead()] == ids[35:]
+    assert queue.post("dead/redrive")["redriven"] == 2
+    assert queue.dead() == []
+    taken = []
+    while messages := queue.take(max=20):
+        taken += [each["payload"].split()[0] for each in messages]
+    assert taken == [*map(str, range(37)), "alive"]
+
+
 def test_a_redrive_may_be_slowed_down(queue):
     queue.configure(max_attempts=1)
     for n in range(5):

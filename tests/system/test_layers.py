@@ -31,6 +31,8 @@ LAYERS = {
                                    "engine/resident.h", "net/server.h", "api/call.h"]),
     "net": ("base/buf.h", ["core/message.h", "broker/broker.h", "api/api.h"]),
     "documents": ("engine/engine.h", ["api/call.h", "broker/broker.h", "net/server.h"]),
+    "cells": ("engine/engine.h", ["engine/local/local.h", "engine/postgres/postgres.h",
+                                  "engine/resident.h", "broker/broker.h"]),
     "api": ("broker/broker.h", ["engine/local/local.h", "triaged/settings.h", "term/cli.h"]),
     "term": ("base/buf.h", ["core/message.h", "cli/client.h"]),
     "triaged": ("api/api.h", ["engine/local/local.h", "cli/client.h", "term/args.h"]),

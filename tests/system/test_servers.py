@@ -419,6 +419,20 @@ def test_a_claim_right_behind_a_pause_on_another_server_gets_nothing(two):
         assert there.ack(message).status == 204
 
 
+def test_a_claim_right_behind_a_resume_on_another_server_gets_the_message(two):
+    """However short it waits: the wait may be over before the news have come."""
+    here, there = two[0].queue("q"), two[1].queue("q")
+    here.configure()
+    for number in range(20):
+        assert here.post("pause").status == 200
+        assert there.take() == [], number
+        here.put(f"m{number}")
+        assert here.post("resume").status == 200
+        [message] = there.take(wait_seconds=0.001)
+        assert message["payload"] == f"m{number}"
+        assert there.ack(message).status == 204
+
+
 def test_a_change_of_many_is_for_what_others_enqueued_too(two):
     here, there = two
     here.queue("q").configure()

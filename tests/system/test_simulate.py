@@ -14,6 +14,7 @@ from wire import DEADLINE
 
 DONE, REFUSED, USAGE = 0, 1, 2
 PAGE = os.path.join(ROOT, "docs/policies.md")
+CELLS_PAGE = os.path.join(ROOT, "docs/scaling.md")
 WORKLOADS = sorted(os.listdir(os.path.join(ROOT, "docs/workloads")))
 SMALL = {"queue": {"profile": "tiers"}, "consumers": 2, "duration_seconds": 600,
          "arrivals": {"CRITICAL": {"per_second": 10, "service_seconds": 0.1},
@@ -136,3 +137,94 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
 def test_help_has_an_example():
     done = simulate("--help")
     assert done.returncode == DONE and "triage simulate payments.json" in done.stdout
+
+
+# Over cells
+
+CELLS = {"queue": {"profile": "tiers", "policy": "strict"}, "consumers": 40, "duration_seconds": 1,
+         "arrivals": {"CRITICAL": {"per_second": 300, "service_seconds": 0.01},
+                      "LOW": {"per_second": 1500, "service_seconds": 0.01}},
+         "backlog": {"LOW": 1000}}
+
+
+def over_cells(*words, workload=CELLS):
+    done = simulate("-", "--json", "--cells", 4, "--scaling", 0, *words, stdin=workload)
+    assert (done.returncode, done.stderr) == (DONE, ""), done
+    result = json.loads(done.stdout)
+    assert result.pop("rebuild_processor_seconds") > 0  # the one figure of the machine
+    return result
+
+
+def test_the_page_shows_what_a_failed_cell_does():
+    with open(CELLS_PAGE, encoding="utf-8") as page:
+        text = page.read()
+    workload = re.search(r"```json\n(\{\"queue\".*?)```", text, re.S)[1]
+    command, shown = re.search(r"\$ triage simulate orders\.json ([^\n]*)\n(.*?)```", text, re.S).groups()
+    done = simulate("-", *command.split(), stdin=workload)
+    assert done.returncode == DONE, done
+    assert done.stdout.splitlines()[:-1] == shown.splitlines()[:-1]
+    assert re.fullmatch(r"A server that knows nothing has the heads of all 8 partitions after "
+                        r"[0-9.]+ ms of processor time", done.stdout.splitlines()[-1])
+
+
+def test_cells_give_the_same_again_and_another_for_another_seed():
+    first, again, other = over_cells(), over_cells(), over_cells("--seed", 2)
+    assert first == again and first["arrived"] != other["arrived"]
+    assert (first["cells"], first["servers"], first["consumers"]) == (4, 2, 40)
+    assert sum(level["arrived"] for level in first["levels"]) == first["arrived"]
+    assert first["done"] > 1500 and first["looks"] > 0
+
+
+def test_the_order_window_is_told():
+    windows = over_cells(workload={**CELLS, "backlog": {"LOW": 4000}})["between_levels"]
+    assert windows["of"] > 5000 and windows["p50_seconds"] == 0
+    # Of invented time: a claim goes by heads that are known from at most 40 ms ago, and a look takes its time.
+    assert windows["p99_seconds"] <= windows["longest_seconds"] < 0.045
+    exact = over_cells("--cells", 1, "--servers", 1)
+    assert exact["between_levels"]["passed_over"] == exact["within_level"]["passed_over"] == 0
+
+
+def test_clocks_that_are_wrong_disturb_the_order_within_a_level():
+    right, wrong = (over_cells("--clock-ms", ms)["within_level"] for ms in (0, 200))
+    assert wrong["longest_seconds"] > 2 * right["longest_seconds"]
+
+
+def test_a_failed_cell_keeps_its_messages_and_stops_nobody_else():
+    before, away, after = over_cells("--for", "4s", "--fail", "2@0.3+2")["periods"]
+    assert [p["period"] for p in (before, away, after)] == ["before", "away", "after"]
+    assert before["own"]["longest_seconds"] < 1
+    assert away["own"]["claimed"] < 20 < 1000 < away["others"]["claimed"]
+    assert after["own"]["longest_seconds"] >= 2
+    assert away["refused"] == 0 and away["no_claim_for_seconds"] < 1.5
+
+
+def test_throughput_is_told_for_each_number_of_cells():
+    done = simulate("-", "--json", "--cells", 3, "--scaling", "50ms", "--for", "50ms", stdin=CELLS)
+    steps = json.loads(done.stdout)["scaling"]
+    assert [step["cells"] for step in steps] == [1, 2, 3]
+    assert steps[2]["per_second"] > steps[0]["per_second"] > 0
+
+
+def test_cells_are_drawn(tmp_path):
+    drawing = tmp_path / "cells.svg"
+    done = simulate("-", "--cells", 2, "--scaling", 0, "--plot", drawing, stdin=CELLS)
+    assert done.returncode == DONE
+    assert "CRITICAL" in "".join(ElementTree.parse(drawing).getroot().itertext())
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--cells", 0], "--cells: must be from 1 to 1024"),
+    (["--cells", 1025], "--cells: must be from 1 to 1024"),
+    (["--cells", 2, "--servers", 0], "--servers: must be from 1"),
+    (["--cells", 2, "--delay-us", -1], "--delay-us: must be from 0"),
+    (["--cells", 2, "--fail", "2@1+1"], "--fail 2@1+1: takes CELL@AT+FOR"),
+    (["--cells", 2, "--fail", "1@0.5"], "takes CELL@AT+FOR"),
+])
+def test_cells_that_make_no_sense_are_refused(words, says):
+    done = simulate("-", *words, stdin=CELLS)
+    assert (done.returncode, done.stdout) == (USAGE, "") and says in done.stderr, done.stderr
+
+
+def test_a_workload_with_changes_has_no_cells():
+    done = simulate("-", "--cells", 2, stdin={**CELLS, "changes": [{"at_seconds": 1, "queue": {}}]})
+    assert done.returncode == USAGE and "changes" in done.stderr

@@ -103,6 +103,30 @@ def test_a_claim_costs_the_same_while_a_transaction_is_held_open(q, make):
     assert after <= before * 1.1 + 20  # 5,000 dead rows are some 170 pages
 
 
+def least_buffers(q, sql, *args):
+    return min(buffers(q, sql, *args) for _ in range(4))
+
+
+def test_a_sweep_costs_the_same_beside_old_marks_and_while_a_transaction_is_held_open(q, make):
+    """Sweeps come twice a second. Marks are kept for an hour, and tallies that were summed up for as
+    long as somebody might see them."""
+    sweep = "SELECT * FROM triage.engine_sweep(1000)"
+    before = least_buffers(q, sweep)
+    holder = make(like=q)
+    holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    holder.one("SELECT 1")
+    q.run("INSERT INTO triage.mark SELECT gen_random_uuid(), triage.now_ms() FROM"
+          " generate_series(1, 20000)")
+    for _ in range(20):
+        q.run("INSERT INTO triage.tally (queue, slot, enqueued) SELECT %s, 0, 0 FROM"
+              " generate_series(1, 1000)", q.id)
+        q.count_up()
+    q.run("ANALYZE triage.tally, triage.mark")
+    after = least_buffers(q, sweep)
+    holder.run("COMMIT")
+    assert after <= before * 1.1 + 40  # 20,000 rows are some 300 pages, and as many of an index
+
+
 def test_random_work_keeps_the_counts_and_the_order(make):
     """Everything at once in invented time, against a list of what should be where."""
     seed = random.randrange(10**6)

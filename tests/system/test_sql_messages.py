@@ -8,6 +8,7 @@ import threading
 import psycopg2
 import pytest
 
+from sql import assert_conserved
 from wire import until
 
 
@@ -430,3 +431,99 @@ def test_levels_are_listed_most_urgent_first(make):
     rows = q.records("SELECT * FROM triage.levels(%s)", q.queue)
     assert [(r["priority"], r["level"], r["ready"], r["scheduled"]) for r in rows] == \
         [("7", "paid", 0, 0), ("9", "free", 1, 0), ("bulk", "bulk", 0, 1)]
+
+
+PUT_MANY = ("SELECT * FROM triage.engine_put_many(%s, %s, %s, %s::smallint[], %s::bytea[],"
+            " %s::smallint[], NULL, NULL, %s::bigint[], %s::bigint[], %s::bigint[], %s)")
+
+
+def put_many(q, queues, items, version=None, epochs=None):
+    """Items are (queue, slot, payload, delay, ttl)."""
+    to, slots, payloads, delays, ttls = zip(*items)
+    return q.records(PUT_MANY, [x.id for x in queues],
+                     [x.version if version is None else version for x in queues],
+                     [x.id for x in to], list(slots), [psycopg2.Binary(p) for p in payloads],
+                     [0] * len(items), list(delays), list(ttls), epochs, None)
+
+
+def test_many_queues_in_one_call(make):
+    a, b = make(), make()
+    listener = make(like=a)
+    listener.run("LISTEN triage")
+    listener.run("SELECT triage.engine_wait(gen_random_uuid(), %s, 60000)", [a.id, b.id])
+    large = b"x" * 5000
+    put = put_many(a, [a, b], [(b, 0, b"first", None, None), (a, 9, large, None, 60_000),
+                               (b, 0, b"second", None, None), (a, 0, b"later", 3_600_000, None)])
+    assert [row["place"] for row in put] == [1, 2, 3, 4]
+    assert len({row["seq"] for row in put}) == 4
+    assert b.payloads(5) == ["first", "second"]
+    [got] = a.claim(5)
+    assert got["payload"] == large.decode()
+    assert a.stats()["scheduled"] == 1
+    assert a.one("SELECT count(*) FROM triage.leased WHERE queue = %s AND expire_ms IS NOT NULL",
+                 a.id) == 1
+    assert_conserved(a)
+    assert_conserved(b)
+    listener.db.poll()
+    assert sorted(n.payload for n in listener.db.notifies) == sorted([str(a.id), str(b.id)])
+
+
+def test_one_stale_configuration_refuses_the_whole_call(make):
+    a, b = make(), make()
+    b.run("SELECT triage.configure(%s, '{\"max_attempts\": 3}')", b.queue)
+    with pytest.raises(psycopg2.Error) as refused:
+        put_many(a, [a, b], [(a, 0, b"x", None, None), (b, 0, b"y", None, None)], version=1)
+    assert refused.value.pgcode == "TRCFG"
+    assert a.stats()["ready"] == b.stats()["ready"] == 0
+
+
+def test_a_place_refuses_only_what_is_for_its_queue(make):
+    """Each item has the epoch that it was put by. What is refused leaves nothing behind, and wakes
+    nobody."""
+    a, old, closed = make(), make(), make()
+    old.run("SELECT triage.engine_queue_place(%s, 3, false, '')", old.id)
+    closed.run("SELECT triage.engine_queue_place(%s, 1, true, '')", closed.id)
+    listener = make(like=a)
+    listener.run("LISTEN triage")
+    listener.run("SELECT triage.engine_wait(gen_random_uuid(), %s, 60000)",
+                 [a.id, old.id, closed.id])
+    items = [(old, 0, b"x" * 5000, None, None), (a, 0, b"first", None, None),
+             (closed, 0, b"x", None, None), (old, 0, b"second", 3_600_000, None),
+             (closed, 0, b"x", 1, None), (a, 0, b"third", None, None)]
+    put = put_many(a, [a, old, closed], items, epochs=[2, None, 9, 3, 9, 7])
+    assert [row["place"] for row in put] == [1, 2, 3, 4, 5, 6]
+    assert [row["status"] for row in put] == ["moved", None, "moved", None, "moved", None]
+    assert [row["seq"] is None for row in put] == [True, False, True, False, True, False]
+    assert a.payloads(5) == ["first", "third"]
+    assert (old.stats()["ready"], old.stats()["scheduled"]) == (0, 1)
+    assert closed.stats()["ready"] == closed.stats()["scheduled"] == 0
+    for q in (a, old, closed):
+        assert_conserved(q)
+    listener.db.poll()
+    assert [n.payload for n in listener.db.notifies] == [str(a.id)]
+    [row] = put_many(a, [old], [(old, 0, b"y", None, None)])
+    assert row["status"] == "moved"  # no epoch is the oldest
+
+
+def test_acks_of_many_queues_in_one_call(make):
+    """Each item is looked for in its own queue; a queue that keeps a history keeps its own."""
+    a, b = make(), make(history_seconds=60)
+    for q in (a, b):
+        q.put("1", dedup_key="key")
+        q.put("x" * 5000)
+    held = [(q, m) for q in (a, b) for m in q.at(None).claim(slots=range(16), want=5)]
+    asked = [(b, held[0][1]), *held, (a, held[0][1])]
+    done = a.records(
+        "SELECT * FROM triage.engine_ack_many(%s, %s, %s, %s::bigint[], %s::smallint[],"
+        " %s::bigint[], %s::bytea[])", [a.id, b.id], [a.version, b.version],
+        [q.id for q, _ in asked],
+        *[[m[name] for _, m in asked] for name in ("seq", "born_slot", "born_ms", "receipt")])
+    assert [row["place"] for row in done] == [1, 2, 3, 4, 5, 6]
+    none = "message-not-found"
+    assert [row["status"] for row in done] == [none, None, None, None, None, none]
+    for q, kept in ((a, 0), (b, 2)):
+        assert q.one("SELECT count(*) FROM triage.history WHERE queue = %s", q.id) == kept
+        large = [m["seq"] for of, m in held if of is q]
+        assert q.one("SELECT count(*) FROM triage.body WHERE seq = ANY (%s)", large) == kept / 2
+    assert_conserved(a)
+    assert_conserved(b)

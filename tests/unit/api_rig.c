@@ -195,6 +195,24 @@ enum status broker_health(struct broker *b, struct buf *detail)
     return STATUS_OK;
 }
 
+const struct engine_kind *broker_engine_kind(const struct broker *b)
+{
+    (void)b;
+    return t.engine->kind;
+}
+
+void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx)
+{
+    (void)b;
+    engine_cell_each(t.engine, visit, ctx);
+}
+
+void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,
+                           void *ctx)
+{
+    engine_partition_each(t.engine, (struct engine_queue *)facts->queue, visit, ctx);
+}
+
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine)
 {
@@ -220,6 +238,25 @@ void broker_backup_progress(struct broker *b, struct engine_backup_progress *p)
 {
     (void)b;
     *p = (struct engine_backup_progress){0};
+}
+
+/* There is no other server. */
+void broker_forward(struct broker_port *port, struct forward *f)
+{
+    f->why = "the rig has no network";
+    broker_later(port, f->request);
+}
+
+void broker_forward_cancel(struct broker_port *port, struct forward *f)
+{
+    (void)port;
+    (void)f;
+}
+
+bool broker_moves(const struct broker *b)
+{
+    (void)b;
+    return true;
 }
 
 static void broker_turn(void)

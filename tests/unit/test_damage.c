@@ -47,6 +47,19 @@ static void build(void)
     assert_true(queue(Q)->view.ready > LOTS / 2);
 }
 
+/* A queue with a place. */
+static void build_part(void)
+{
+    struct queue_config c = rig_config(1);
+    make_queue("part", &c);
+    struct engine_op op = {.verb = ENGINE_QUEUE_PLACE, .queue = queue("part")};
+    op.place.epoch = 1;
+    op.place.map = "a=1";
+    op.place.map_len = 3;
+    rig_run_one(&d.rig, &op);
+    assert_int_equal(op.status, STATUS_OK);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -56,6 +69,7 @@ static int setup(void **state)
              &(struct rig_options){
                  .kind = "local", .durability = DURABILITY_OS, .memory_limit = 4096, .asks = true});
     build();
+    build_part();
     return 0;
 }
 
@@ -277,6 +291,55 @@ static void a_key_with_something_behind_it_is_damage(void **state)
     put_record(STORE_HOT, &k, &value);
     buf_fini(&value);
     assert_refused_at_start("damaged queue record");
+}
+
+static void put_place(uint32_t id, const char *bytes, size_t len)
+{
+    struct buf value = {0};
+    struct key k;
+    key_queue(&k, KEY_PLACE, id);
+    buf_put(&value, bytes, len);
+    put_record(STORE_HOT, &k, &value);
+    buf_fini(&value);
+}
+
+static void a_place_that_does_not_decode_is_damage(void **state)
+{
+    (void)state;
+    open_store();
+    put_place(queue_id, "\3nothing", 8);
+    assert_refused_at_start("damaged place record");
+}
+
+static void a_place_of_no_queue_is_damage(void **state)
+{
+    (void)state;
+    open_store();
+    put_place(queue_id + 7, "\3\0\0\0\0\0\0\0\1\0\0\0", 12);
+    assert_refused_at_start("damaged place record");
+}
+
+static struct engine_inspection inspected(void)
+{
+    struct engine_inspection i = {0};
+    assert_int_equal(engine_inspect(d.rig.dir, &i, &error), STATUS_OK);
+    return i;
+}
+
+static void an_inspection_knows_what_a_place_is(void **state)
+{
+    (void)state;
+    engine_close(&d.rig.engine, 1);
+    d.rig.engine = NULL;
+    struct engine_inspection i = inspected();
+    assert_int_equal(i.damages, 0);
+    assert_int_equal(i.queues, 2);
+    assert_int_equal(store_open(d.rig.dir, 1, true, &store, &error), STATUS_OK);
+    put_place(queue_id, "\3nothing", 8);
+    store_close(store);
+    i = inspected();
+    assert_int_equal(i.damages, 1);
+    assert_int_equal(i.queues, 2);
 }
 
 static void put_born(enum store_family f, struct message_id id)
@@ -510,6 +573,9 @@ int main(void)
         TEST(a_configuration_that_nobody_could_have_made_is_damage),
         TEST(a_configuration_without_a_level_that_holds_messages_is_damage),
         TEST(a_key_with_something_behind_it_is_damage),
+        TEST(a_place_that_does_not_decode_is_damage),
+        TEST(a_place_of_no_queue_is_damage),
+        TEST(an_inspection_knows_what_a_place_is),
         TEST(two_messages_of_one_number_are_damage),
         TEST(a_message_that_the_counters_do_not_have_is_damage),
         TEST(counters_that_were_set_back_are_damage),

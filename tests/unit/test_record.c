@@ -581,6 +581,59 @@ static void a_schedule_that_could_not_have_been_written_is_damage(void **state)
     }
 }
 
+static bool reads_place(const char *data, size_t len)
+{
+    struct queue_place *place = record_get_place(data, len);
+    free(place);
+    return place != NULL;
+}
+
+static void a_place_comes_back_as_it_was(void **state)
+{
+    (void)state;
+    static const char map[] = "a=1 b=2";
+    for (int i = 0; i < 4; i++) {
+        uint64_t epoch = i < 2 ? 1 : INT64_MAX;
+        uint32_t len = i % 2 ? sizeof(map) - 1 : 0;
+        struct queue_place *place = queue_place_new(epoch, i > 1, map, len);
+        struct buf bytes = {0};
+        record_put_place(&bytes, place);
+        struct queue_place *back = record_get_place(bytes.data, bytes.len);
+        assert_non_null(back);
+        assert_int_equal(back->epoch, epoch);
+        assert_int_equal(back->closed, i > 1);
+        assert_int_equal(back->map_len, len);
+        assert_memory_equal(back->map, map, len);
+        assert_only_whole(reads_place, &bytes);
+        free(back);
+        free(place);
+        buf_fini(&bytes);
+    }
+}
+
+static void a_place_that_could_not_have_been_written_is_damage(void **state)
+{
+    (void)state;
+    static const char map[PLACE_MAP_MAX + 1];
+    static const size_t epoch_at = 1 + 7, closed_at = 1 + 8, len_at = 1 + 8 + 1;
+    struct queue_place *place = queue_place_new(1, false, map, PLACE_MAP_MAX);
+    struct buf bytes = {0};
+    record_put_place(&bytes, place);
+    assert_true(reads_place(bytes.data, bytes.len));
+    bytes.data[epoch_at] = 0;
+    assert_false(reads_place(bytes.data, bytes.len));
+    bytes.data[epoch_at] = 1;
+    bytes.data[closed_at] = 2;
+    assert_false(reads_place(bytes.data, bytes.len));
+    bytes.data[closed_at] = 1;
+    assert_true(reads_place(bytes.data, bytes.len));
+    bytes.data[len_at + 1]++; /* one byte more, which is there: longer than any map */
+    buf_putc(&bytes, 'x');
+    assert_false(reads_place(bytes.data, bytes.len));
+    free(place);
+    buf_fini(&bytes);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, teardown)
 
 int main(void)
@@ -602,6 +655,8 @@ int main(void)
         TEST(a_dedup_key_of_format_1_is_read),
         TEST(a_schedule_comes_back_as_it_was),
         TEST(a_schedule_that_could_not_have_been_written_is_damage),
+        TEST(a_place_comes_back_as_it_was),
+        TEST(a_place_that_could_not_have_been_written_is_damage),
     };
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }

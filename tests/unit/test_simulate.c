@@ -1,3 +1,5 @@
+#include "simulate/fleet.h"
+#include "simulate/ledger.h"
 #include "simulate/plot.h"
 #include "simulate/simulate.h"
 
@@ -440,6 +442,236 @@ static void nonsense_is_refused_by_the_name_of_the_field(void **state)
         refuse(nonsense[i].text, nonsense[i].field, nonsense[i].says);
 }
 
+/* Cells */
+
+static struct fleet_result cells_seen;
+
+static const struct fleet_terms small_terms = {
+    .workload = &workload,
+    .depot = {.delay_us = 250,
+              .jitter_us = 100,
+              .group_us = 100,
+              .operation_us = 10,
+              .epoch_ms = FLEET_EPOCH_MS},
+    .cells = 4,
+    .servers = 2,
+    .consumers = 40,
+    .duration_us = 1000000,
+    .seed = 1,
+};
+
+static void read_workload(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void read_workload(const char *fmt, ...)
+{
+    struct problem p;
+    va_list args;
+    va_start(args, fmt);
+    char *text = quoted(fmt, args);
+    va_end(args);
+    workload_fini(&workload);
+    if (!workload_parse(text, strlen(text), &workload, &p))
+        fail_msg("%s: %s", p.field, p.detail);
+    free(text);
+}
+
+static void read_cells_workload(const char *policy, int backlog)
+{
+    read_workload("{'queue': {'profile': 'tiers', 'policy': '%s'}, 'consumers': 40, "
+                  "'duration_seconds': 1, 'arrivals': {"
+                  "'CRITICAL': {'per_second': 300, 'service_seconds': 0.01}, "
+                  "'LOW': {'per_second': 1500, 'service_seconds': 0.01}}, "
+                  "'backlog': {'LOW': %d}}",
+                  policy, backlog);
+}
+
+static void assert_all_messages_are_somewhere(void)
+{
+    for (int rank = 0; rank < cells_seen.sim.level_count; rank++) {
+        const struct simulation_level *l = &cells_seen.sim.levels[rank];
+        uint64_t on_the_way = l->arrived - l->claimed - l->waiting - l->refused;
+        assert_true(l->done <= l->claimed);
+        assert_true(l->claimed + l->waiting <= l->arrived);
+        assert_true(on_the_way < 100); /* enqueues that are not answered */
+    }
+}
+
+static int happened[64];
+static int happened_count;
+
+static void happen(void *ctx)
+{
+    happened[happened_count++] = *(int *)ctx;
+}
+
+static void things_happen_by_time_and_then_in_the_order_of_planning(void **state)
+{
+    struct agenda a = {0};
+    int numbers[64];
+    (void)state;
+    happened_count = 0;
+    for (int i = 0; i < 64; i++) {
+        numbers[i] = i;
+        agenda_plan(&a, (i * 37) % 8, happen, &numbers[i]);
+    }
+    while (agenda_step(&a, 6))
+        ;
+    assert_int_equal(happened_count, 56);
+    assert_int_equal(a.now_us, 6);
+    assert_true(agenda_step(&a, 7));
+    while (agenda_step(&a, 9))
+        ;
+    assert_int_equal(a.now_us, 9);
+    for (int i = 1; i < 64; i++) {
+        int before = (happened[i - 1] * 37) % 8, after = (happened[i] * 37) % 8;
+        assert_true(before < after || (before == after && happened[i - 1] < happened[i]));
+    }
+    agenda_fini(&a);
+}
+
+/* An urgent message, number 0, is ready at 100. A less urgent one is claimed from `began` to
+ * `over`, and number 0 from `last` on. */
+static uint64_t window_of(int64_t began, int64_t over, int64_t last)
+{
+    struct ledger *l = malloc(sizeof(*l));
+    ledger_init(l, 2);
+    ledger_begin(l, 0, 90);
+    ledger_begin(l, 3, 90);
+    ledger_ready(l, 0, 0, 100);
+    ledger_ready(l, 1, 1, 100);
+    ledger_taken(l, 1, 3, began, over);
+    ledger_taken(l, 0, 0, last, last + 10);
+    ledger_close(l);
+    uint64_t window = l->between_us.max;
+    assert_int_equal(l->passed_between, window > 0);
+    assert_int_equal(l->between_us.count, 2);
+    ledger_fini(l);
+    free(l);
+    return window;
+}
+
+static void only_what_was_surely_ready_was_passed_over(void **state)
+{
+    (void)state;
+    assert_int_equal(window_of(150, 160, 170), 50);
+    assert_int_equal(window_of(150, 160, 155), 0); /* at the same time */
+    assert_int_equal(window_of(95, 120, 170), 0);  /* it began before */
+    assert_int_equal(window_of(150, 160, 1000), 50);
+}
+
+static void a_message_in_a_cell_that_is_away_is_passed_over_by_nobody(void **state)
+{
+    struct ledger *l = malloc(sizeof(*l));
+    (void)state;
+    ledger_init(l, 2);
+    for (int i = 0; i < 4; i++) {
+        ledger_begin(l, i == 0 ? 0 : 3, 0);
+        ledger_ready(l, (uint32_t)i, i > 0, 10);
+    }
+    ledger_cell(l, 0, false, 20);
+    ledger_taken(l, 1, 3, 50, 60);
+    ledger_cell(l, 0, true, 100);
+    ledger_taken(l, 2, 3, 140, 150);
+    ledger_taken(l, 0, 0, 160, 170);
+    ledger_close(l); /* number 3 waits on, and was passed over by nothing less urgent */
+    assert_int_equal(l->between_us.max, 40);
+    assert_int_equal(l->between_us.count, 4);
+    assert_int_equal(l->within_us.max, 0);
+    ledger_fini(l);
+    free(l);
+}
+
+static void cells_give_the_same_for_the_same_seed(void **state)
+{
+    struct fleet_terms terms = small_terms;
+    (void)state;
+    read_cells_workload("strict", 500);
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_all_messages_are_somewhere();
+    assert_true(cells_seen.sim.done > 1500);
+    assert_true(cells_seen.looks > 0);
+    struct fleet_result *first = malloc(sizeof(*first));
+    memcpy(first, &cells_seen, sizeof(*first));
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_memory_equal(&first->sim.levels, &cells_seen.sim.levels, sizeof(first->sim.levels));
+    assert_memory_equal(&first->between_us, &cells_seen.between_us, sizeof(first->between_us));
+    assert_memory_equal(&first->periods, &cells_seen.periods, sizeof(first->periods));
+    assert_int_equal(first->looks, cells_seen.looks);
+    terms.seed = 2;
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_int_not_equal(first->sim.arrived, cells_seen.sim.arrived);
+    free(first);
+}
+
+static void order_is_kept_between_cells_within_a_window(void **state)
+{
+    struct fleet_terms terms = small_terms;
+    (void)state;
+    read_cells_workload("strict", 4000);
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_true(cells_seen.between_us.count > 5000);
+    /* A claim goes by heads that are known from at most 40 ms ago, else it looks first; and a look
+     * takes its time. */
+    assert_true(cells_seen.between_us.max < 45000);
+    assert_int_equal(hist_quantile(&cells_seen.between_us, 0.5), 0);
+    terms.cells = terms.servers = 1; /* one store keeps it exactly */
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_int_equal(cells_seen.passed_between, 0);
+    assert_int_equal(cells_seen.passed_within, 0);
+}
+
+static void weights_hold_over_cells(void **state)
+{
+    struct fleet_terms terms = small_terms;
+    (void)state;
+    read_workload("{'queue': {'profile': 'tiers', 'policy': 'weighted'}, 'consumers': 40, "
+                  "'duration_seconds': 1, 'arrivals': {"
+                  "'CRITICAL': {'per_second': 0, 'service_seconds': 0.05}, "
+                  "'HIGH': {'per_second': 0, 'service_seconds': 0.05}}, "
+                  "'backlog': {'CRITICAL': 2000, 'HIGH': 2000}}");
+    terms.servers = 1;
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    const struct simulation_level *l = cells_seen.sim.levels;
+    assert_true(l[1].claimed > 100);
+    assert_in_range(l[0].claimed, l[1].claimed * 19 / 10, l[1].claimed * 21 / 10);
+}
+
+static void a_cell_that_fails_keeps_its_messages_and_stops_nobody_else(void **state)
+{
+    static const struct fleet_failure failure = {.cell = 2, .at_us = 300000, .for_us = 2000000};
+    struct fleet_terms terms = small_terms;
+    (void)state;
+    read_cells_workload("strict", 4000);
+    terms.duration_us = 4000000;
+    terms.failures = &failure;
+    terms.failure_count = 1;
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_all_messages_are_somewhere();
+    const struct fleet_period *p = cells_seen.periods;
+    assert_true(p[FLEET_BEFORE].own_ms.count > 0);
+    assert_true(p[FLEET_BEFORE].own_ms.max < 1000);
+    assert_true(p[FLEET_AWAY].own_ms.count < 20); /* answers that were on their way */
+    assert_true(p[FLEET_AWAY].others_ms.count > 1000);
+    assert_true(p[FLEET_AFTER].own_ms.max >= 2000);
+    assert_int_equal(p[FLEET_AWAY].refused, 0); /* new messages go elsewhere */
+    assert_true(p[FLEET_AWAY].pause_us < 1500000);
+}
+
+static void a_thousand_cells_can_be_opened_and_merged(void **state)
+{
+    struct fleet_terms terms = small_terms;
+    (void)state;
+    read_cells_workload("strict", 0);
+    terms.cells = FLEET_CELLS_MAX;
+    terms.servers = 1;
+    assert_true(fleet_rebuild_us(&terms) > 0);
+    terms.duration_us = 20000;
+    terms.full = true;
+    fleet_run(&terms, &cells_seen, NULL, NULL);
+    assert_all_messages_are_somewhere();
+    assert_true(cells_seen.sim.done > 0);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, teardown)
 
 int main(void)
@@ -460,6 +692,14 @@ int main(void)
         TEST(limits_shape_the_order),
         TEST(depth_and_time_to_live_are_kept),
         TEST(nonsense_is_refused_by_the_name_of_the_field),
+        TEST(things_happen_by_time_and_then_in_the_order_of_planning),
+        TEST(only_what_was_surely_ready_was_passed_over),
+        TEST(a_message_in_a_cell_that_is_away_is_passed_over_by_nobody),
+        TEST(cells_give_the_same_for_the_same_seed),
+        TEST(order_is_kept_between_cells_within_a_window),
+        TEST(weights_hold_over_cells),
+        TEST(a_cell_that_fails_keeps_its_messages_and_stops_nobody_else),
+        TEST(a_thousand_cells_can_be_opened_and_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
