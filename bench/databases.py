@@ -50,6 +50,7 @@ def postgres(bench):
                 bench.results.judge(*ahead_of(found, "postgres-sql", 5),
                                     *ahead_of(found, "driver", 5, aim),
                                     *ahead_of(found, "postgres-sql", 5, aim, ours="batches-100"))
+        bench.compare(running, Load("enqueue", queues=100), "enqueue, 64 connections, 100 queues")
 
 
 def postgres_future(bench):

@@ -9,7 +9,7 @@ run; the exit status is 1 when something broke, and 0 otherwise.
   peers.py      the other servers; postgres.py the one that takes more
   loads.py      what is asked of a server, and what came out
   context.py    where things are, rounds that take turns
-  scenarios.py  what is measured, with backlogs.py and databases.py
+  scenarios.py  what is measured, with backlogs.py, databases.py and cells.py
   report.py     tables, JSON, docs/benchmarks.md
 """
 

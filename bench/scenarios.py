@@ -1,11 +1,12 @@
 """What is measured: SCENARIOS at the end is the list. A scenario is a function of the Bench whose
-documentation says what it is. Here are those beside the peers and those about settings; backlogs.py
-and databases.py have the others."""
+documentation says what it is. Here are those beside the peers and those about settings; backlogs.py,
+databases.py and cells.py have the others."""
 
 import contextlib
 import dataclasses
 
 import backlogs
+import cells
 import databases
 from context import DURABILITIES, ENGINES
 from loads import EACH_LOADS, Load
@@ -206,5 +207,6 @@ SCENARIOS = [
     Scenario(databases.postgres),
     Scenario(databases.postgres_future),
     Scenario(databases.two_nodes),
+    Scenario(cells.cells),
     Scenario(databases.held_transaction, long=True),
 ]

@@ -110,6 +110,31 @@ def redrive(c, n, queues):
     post(c, "/v1/queues/q/dead/redrive", {})
 
 
+def redrive_large(c, n, queues):
+    """payloads of 256 KiB die at once, are redriven, die again, are redriven by their ids and dropped"""
+    post(c, "/v1/queues/q", {"max_attempts": 1}, "PUT")
+    fill_large(c, "x" * 262_144, 400)
+    yield
+    for again in ("all", "by ids", "dropped"):
+        empty(c, lease=1)
+        while depth(c, "q")["dlq_depth"] < 400:
+            time.sleep(0.02)
+        if again == "all":
+            post(c, "/v1/queues/q/dead/redrive", {})
+        elif again == "by ids":
+            post(c, "/v1/queues/q/dead/redrive", {"ids": dead_ids(c)})
+    post(c, "/v1/queues/q/dead/purge", {})
+
+
+def dead_ids(c):
+    ids, cursor = [], None
+    while not ids or cursor:
+        page = c.request("GET", "/v1/queues/q/dead", query={"limit": 1000, **({"after": cursor} if cursor else {})}).json
+        ids += [m["message_id"] for m in page["messages"]]
+        cursor = page.get("next")
+    return ids
+
+
 def fill_up(c, n, queues):
     """a tail fills"""
     yield
@@ -203,9 +228,9 @@ def fill_large(c, payload, count):
         assert batch(c, [payload] * 20).status == 200
 
 
-def empty(c, lines=1):
+def empty(c, lines=1, lease=3600):
     """Claims of 100 until nothing is left, `lines` of them at a time."""
-    body = json.dumps({"max": 100}).encode()
+    body = json.dumps({"max": 100, "visibility_timeout_seconds": lease}).encode()
     line = [Connection(c.address) for _ in range(lines)]
     while True:
         for each in line:
@@ -274,7 +299,7 @@ def import_large(c, n, queues):
     assert answer.status == 200, answer
 
 
-SCENARIOS = {f.__name__: f for f in (expire, bury, redrive, fill_up, drain_tail, claim_beside_puts, due,
+SCENARIOS = {f.__name__: f for f in (expire, bury, redrive, redrive_large, fill_up, drain_tail, claim_beside_puts, due,
                                      purge, escalate, listing, delete, many_queues, claim_escaped, claim_large,
                                      claim_crowd, export_large, batch_escaped, batch_large, batch_refused,
                                      import_large)}
