@@ -350,7 +350,7 @@ trip_verb trip_one, trip_settle, trip_escalate; /* settle.c */
 trip_verb trip_count, trip_heads;               /* count.c */
 trip_verb trip_list, trip_dead_list, trip_bulk; /* walk.c */
 trip_verb trip_sweep;                           /* sweep.c */
-trip_verb trip_placement;                       /* place.c */
+trip_verb trip_placement;                       /* place_change.c */
 
 /* sweep.c */
 int64_t cells_next_due_ms(struct engine *e, struct instant now);
