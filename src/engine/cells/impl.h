@@ -278,6 +278,7 @@ uint64_t whole_take_seqs(struct whole *w, uint32_t count);
 void whole_tell(struct whole *w); /* the next sweep shows it */
 
 /* place.c: where partitions are, and who has been told */
+const char *cell_name(const struct cells_engine *c, uint32_t number);
 /* Takes the newest placement that a partition has. True: it is another. */
 bool place_follow(struct whole *w);
 void place_seat(struct whole *w);        /* partitions, configuration or placement are others */
@@ -286,6 +287,9 @@ bool place_lacks(const struct whole *w); /* messages may not be put before it ha
 void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struct trip *t));
 /* Whether the cell of this partition refuses what is sent by an older placement. */
 bool place_holds(const struct partition *p);
+/* Makes `next`, which stays the caller's, the placement at the home of the queue; the trip, or
+ * NULL, waits for it. False: there is nobody to ask. */
+bool place_propose(struct trip *t, struct whole *w, const struct placement *next);
 /* Hands the placement to a partition that has an older one; the trip, or NULL, waits for it. */
 void place_tell(struct trip *t, struct partition *p);
 void place_tell_all(struct trip *t, struct whole *w);

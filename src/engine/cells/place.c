@@ -14,10 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANGE_ROUNDS_MAX 16
-#define CLOCK_SLACK_MS    60000 /* by which the clocks of two machines may differ */
+#define CLOCK_SLACK_MS 60000 /* by which the clocks of two machines may differ */
 
-static const char *cell_name(const struct cells_engine *c, uint32_t number)
+const char *cell_name(const struct cells_engine *c, uint32_t number)
 {
     return c->shared->sites[number].name;
 }
@@ -199,8 +198,7 @@ static bool earlier_is_away(const struct whole *w, const struct partition *home)
     return false;
 }
 
-/* False: there is nobody to ask. `next` is the caller's. */
-static bool propose(struct trip *t, struct whole *w, const struct placement *next)
+bool place_propose(struct trip *t, struct whole *w, const struct placement *next)
 {
     struct partition *home = whole_home(w);
     if (!home || !partition_serves(home) || earlier_is_away(w, home))
@@ -245,7 +243,7 @@ void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struc
         return;
     }
     first_of(w, fresh, &p);
-    if (!placement_fits(&p) || !propose(t, w, &p))
+    if (!placement_fits(&p) || !place_propose(t, w, &p))
         t->status = STATUS_ENGINE_UNAVAILABLE;
     placement_fini(&p);
     trip_await(t, then);
@@ -283,7 +281,7 @@ static void place_alone(struct whole *w)
                              &why);
     }
     if (placement_fits(&next))
-        propose(NULL, w, &next);
+        place_propose(NULL, w, &next);
     else
         log_warn("cells: the placement would be too large, and stays", "queue=%s", w->face.name);
     placement_fini(&next);

@@ -140,7 +140,7 @@ static void placement_begin(struct trip *t)
         refuse(t, STATUS_PLACEMENT_REFUSED, why);
         return;
     }
-    if (!propose(t, w, &next))
+    if (!place_propose(t, w, &next))
         t->status = STATUS_ENGINE_UNAVAILABLE;
     placement_fini(&next);
     trip_await(t, changed_at_home);
