@@ -179,9 +179,11 @@ class Account:
         self.connect([r for r in mine if isinstance(r, (Settle, Remove, Move, Found))])
         self.unknown_claims = sorted((c for c in self.claims if c.outcome == UNKNOWN),
                                      key=lambda c: c.sent)
-        self.unheard = defaultdict(int)  # by partition
+        self.unheard = defaultdict(int)  # by partition; None is that of an enqueue without an answer
         for partition, start, end in self.absences:
-            self.unheard[partition] += sum(c.sent <= end and c.came >= start for c in self.claims)
+            count = sum(c.sent <= end and c.came >= start for c in self.claims)
+            self.unheard[partition] += count
+            self.unheard[None] += count
 
     def take_in(self, record):
         if isinstance(record, Rules):

@@ -323,6 +323,12 @@ GOOD = {
     "partitions have no order of time among each other": lambda:
         Story(window=1.0).put("a", partition=0).put("b", at=1, partition=1)
         .take("b", at=3).use("ack", 4).take("a", at=5).use("ack", 6).end(),
+    "a partition that was away may have carried out a claim that nobody heard of": lambda:
+        Story(window=1.0).put("a", partition=0).mark("away", 0.5, 0).take(at=1).mark("back", 2, 0)
+        .take("a", at=20, attempt=2).use("ack", 21).end(),
+    "so may the partition of an enqueue without an answer": lambda:
+        Story(window=1.0).put("a", outcome=UNKNOWN).mark("away", 0.5, 0).take(at=1)
+        .mark("back", 2, 0).take("a", at=20, attempt=2).use("ack", 21).end(),
     "what is away is not passed over, nor counted": lambda:
         Story(window=1.0).put("low", rank=5, partition=0).put("high", rank=0, partition=1)
         .mark("away", 1, 1).mark("back", 5, 1).take("low", at=4).use("ack", 4.2)

@@ -13,7 +13,6 @@ import pytest
 from database import Postgres
 from experiment import Experiment, short_or_long
 from failover import ByHand, ByMonitor
-from history import Counts
 from wire import until
 
 ORDER = ("inverted", "overtaken", "overlooked", "unfair")
@@ -80,16 +79,17 @@ class Failover(Experiment):
     def __init__(self, server, cell):
         super().__init__(server, f"failover, {cell.name} ({server.engine})")
         self.cell = cell
-        self.pauses = []
+        self.ends = [("stopped",), ("resumed",)]  # of a time in which nobody sees to what is there
         if server.engine == "cells":  # over several databases the order is not exact
             self.unjudged = ORDER
+            self.ends = [("away", 0), ("back", 0)]
         self.waits = Waits(server)
 
     def fail_over(self):
         """Until the server goes on: creating a queue needs the first cell. Meanwhile nobody sees to
         delays and leases there."""
         self.waits.stock()
-        self.mark("stopped")
+        self.mark(*self.ends[0])
         killed = time.monotonic()
         self.cell.kill(self.cell.primary)
         self.waits.begin(killed)
@@ -98,18 +98,9 @@ class Failover(Experiment):
         client = self.server.client()
         until(lambda: client.put("/v1/queues/none", {}).status < 300)
         client.close()
-        self.mark("resumed")
-        self.pauses.append((killed, time.monotonic()))
+        until(lambda: not self.server.metrics().get("triage_engine_cells_away"))
+        self.mark(*self.ends[1])
         self.tried += 1
-
-    def told_while_away(self, record):
-        """Numbers, while a cell that is away counts with what was last known of it."""
-        return self.server.engine == "cells" and isinstance(record, Counts) and \
-            any(start <= record.came and record.sent <= end for start, end in self.pauses)
-
-    def judge(self):
-        self.history.log = [r for r in self.history.log if not self.told_while_away(r)]
-        return super().judge()
 
     def leave_nothing(self):
         """The database serves the next experiment, too."""
