@@ -1,12 +1,22 @@
 /* Stores messages that were enqueued or imported. A large batch is stored in portions, so that no
- * turn has to copy all of it into a store. Each portion is an op of its own, and the next portions
- * are submitted before the first is durable. Clients do not notice, because each item of a batch
- * succeeds or fails by itself. */
+ * turn has to copy all of it into a store. Each portion is an op of its own. Clients do not notice,
+ * because each item of a batch succeeds or fails by itself, and the messages of a batch stand in its
+ * order.
+ *
+ * An engine with LIVE_VIEW carries out ops in the order of submission: several portions are
+ * submitted in a turn, and the next before the first is durable. Other engines may let two PUTs
+ * change places while both are under way. There one portion, as large as those of a turn, is
+ * submitted when the portion before it is done. */
 #include "base/mem.h"
 #include "broker/shard.h"
 
 #define PORTION_BYTES (256 * 1024) /* of bodies in one portion, which has at least one message */
 #define PORTIONS_MAX  4            /* in one turn; at its end the engine writes them together */
+
+static bool keeps_order(const struct request *r)
+{
+    return engine_has(r->shard->engine, ENGINE_LIVE_VIEW);
+}
 
 static uint32_t count_of(const struct request *r)
 {
@@ -23,11 +33,12 @@ static size_t body_len(const struct request *r, uint32_t i)
 /* The end of the portion that begins at `from`: one past its last item. */
 static uint32_t portion_end(const struct request *r, uint32_t from, size_t *bytes)
 {
+    size_t most = keeps_order(r) ? PORTION_BYTES : PORTIONS_MAX * PORTION_BYTES;
     uint32_t count = count_of(r), end = from;
     *bytes = 0;
     do {
         *bytes += body_len(r, end++);
-    } while (end < count && *bytes + body_len(r, end) <= PORTION_BYTES);
+    } while (end < count && *bytes + body_len(r, end) <= most);
     return end;
 }
 
@@ -82,8 +93,20 @@ static void portion_done(struct engine_op *op)
     if (op->status)
         refuse_items(r, op, op->status);
     dispatch_mark_late(r->dispatcher);
-    if (w->store.out == 0 && w->store.next_item == count_of(r))
+    if (w->store.out > 0)
+        return;
+    if (w->store.next_item == count_of(r))
         finish(r);
+    else if (!keeps_order(r))
+        work_set_timer(r->shard, w, r->shard->now.mono_ms);
+}
+
+/* Whether the next portion may be under way beside those that are. */
+static bool may_submit(const struct request *r)
+{
+    const struct work *w = work_of(r, WORK_STORE);
+    return w->store.next_item < count_of(r) && !shard_is_late(r->shard) &&
+           (w->store.out == 0 || keeps_order(r));
 }
 
 static void submit_portion(struct request *r)
@@ -122,14 +145,13 @@ void store_go_on(struct request *r)
 {
     struct work *w = work_of(r, WORK_STORE);
     struct dispatcher *d = r->dispatcher;
-    uint32_t count = count_of(r);
     if (d->state != DISPATCHER_OPEN || w->store.refused == STATUS_ENGINE_UNAVAILABLE) {
         give_up_rest(r, w->store.refused ? w->store.refused : STATUS_QUEUE_NOT_FOUND);
         return;
     }
-    for (int n = 0; n < PORTIONS_MAX && w->store.next_item < count && !shard_is_late(r->shard); n++)
+    for (int n = 0; n < PORTIONS_MAX && may_submit(r); n++)
         submit_portion(r);
-    if (w->store.next_item < count)
+    if (w->store.next_item < count_of(r) && (w->store.out == 0 || keeps_order(r)))
         work_set_timer(r->shard, w, r->shard->now.mono_ms + 1);
     dispatch_mark(d);
 }
