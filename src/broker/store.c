@@ -1,7 +1,7 @@
 /* Stores messages that were enqueued or imported. A large batch is stored in portions, so that no
  * turn has to copy all of it into a store. Each portion is an op of its own. Clients do not notice,
- * because each item of a batch succeeds or fails by itself, and the messages of a batch stand in its
- * order.
+ * because each item of a batch succeeds or fails by itself, and the messages of a batch stand in
+ * its order.
  *
  * An engine with LIVE_VIEW carries out ops in the order of submission: several portions are
  * submitted in a turn, and the next before the first is durable. Other engines may let two PUTs
