@@ -148,8 +148,8 @@ class Cell:
         """What was killed is the standby of the other, if it is not yet."""
         if self.alone:
             self.follow()
-            self.await_standby()
             self.alone = False
+        self.await_standby()
         [port] = until(lambda: self.on_primary("SELECT inet_server_port()"))
         self.primary, self.standby = ("one", "two") if port == self.port["one"] else ("two", "one")
 
@@ -206,13 +206,46 @@ class ByMonitor(Cell):
         return os.path.join(f"{self.folder.path}/pg_autoctl{self.folder.path}", node,
                             "pg_autoctl.pid")
 
+    def states(self):
+        """{node: (its state, the state it shall have)}, as the monitor sees them; none while it does not
+        answer."""
+        try:
+            with contextlib.closing(psycopg2.connect(
+                    host="127.0.0.1", port=self.folder.ports[6430], user="autoctl_node",
+                    dbname="pg_auto_failover", connect_timeout=5)) as db, db.cursor() as cursor:
+                cursor.execute("SELECT nodename, reportedstate::text, goalstate::text "
+                               "FROM pgautofailover.node")
+                return {name: tuple(states) for name, *states in cursor.fetchall()}
+        except psycopg2.OperationalError:
+            return {}
+
+    def await_standby(self):
+        """Only a standby that the monitor has seen in good health takes over."""
+        super().await_standby()
+        until(lambda: sorted(self.states().values()) == [("primary", "primary"),
+                                                         ("secondary", "secondary")])
+
     def kill(self, node):
         """As if the machine had lost its power: nobody is left to start it again."""
         kill_all_of([self.pid_file(node),
                      os.path.join(self.folder.path, node, "postmaster.pid")])
 
+    def given_up(self):
+        """Whether the monitor promotes nobody. On a busy machine the standby may have seemed to lag
+        just before the primary died."""
+        return self.states().get(self.standby) == ("catchingup", "catchingup")
+
+    def take_over(self):
+        """The monitor sees to it. If it has given up, somebody starts the old primary again."""
+        until(lambda: self.on_primary("SELECT 1") or self.given_up())
+        if self.on_primary("SELECT 1"):
+            super().take_over()
+            return
+        print(f"{self.name}: no healthy standby; {self.primary} is started again", flush=True)
+        self.started.append(self.folder.start("node.sh", self.primary, self.port[self.primary]))
+
     def promote(self):
-        """The monitor sees to it."""
+        """The monitor has."""
 
     def follow(self):
         self.started.append(self.folder.start("node.sh", self.standby, self.port[self.standby]))
