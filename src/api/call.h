@@ -25,6 +25,7 @@ struct auth_version;
 struct body;
 struct call;
 struct relay;
+struct request_table;
 
 #define CALLS_SPARE_MAX 1024
 #define CALL_KEEP_MAX   (64 * 1024) /* a buffer larger than this is given back */
@@ -43,7 +44,9 @@ struct api {
     uint32_t tag; /* API_TAG */
     struct broker_port *port;
     struct api_options options;
-    struct auth_version *auth; /* held: the tokens in force when the last request came */
+    struct turn_watch *turns;    /* NULL: requests are not timed */
+    struct request_table *times; /* with `turns` */
+    struct auth_version *auth;   /* held: the tokens in force when the last request came */
     struct entry entry;
     struct { /* the last Host that was good, and for which sockets: clients repeat their Host */
         char text[64];
@@ -84,8 +87,10 @@ struct listing {
 };
 
 struct call {
-    uint32_t tag; /* CALL_TAG, until it is answered */
-    bool shows;   /* the change is made; the message is read for the answer alone */
+    uint32_t tag;      /* CALL_TAG, until it is answered */
+    bool shows;        /* the change is made; the message is read for the answer alone */
+    bool waits;        /* its answer may come whenever it likes: it is timed apart */
+    uint64_t began_us; /* by the clock of api->turns */
     struct api *api;
     struct http_request *http;
     const struct route *route;

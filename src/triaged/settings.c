@@ -198,6 +198,8 @@ static const struct setting server_settings[] = {
      "levels|tiers|environments|timeline", "profile of queues created without one"},
     {"max_queues", NULL, "10000", parse_number, FIELD(max_queues), "NUMBER",
      "queues at most; 0: no limit"},
+    {"metrics_queues", NULL, "500", parse_number, FIELD(metrics_queues), "NUMBER",
+     "queues that /metrics shows one by one, the others as one; 0: all of them"},
     {"inbox_max", NULL, "65536", parse_number, FIELD(inbox_max), "NUMBER",
      "requests under way in one shard before enqueues get 503 overloaded"},
     {"drain_seconds", NULL, "30", parse_number, FIELD(drain_seconds), "NUMBER",

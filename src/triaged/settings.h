@@ -75,6 +75,7 @@ struct settings {
     bool auto_create;
     char default_profile[16];
     uint32_t max_queues;
+    uint32_t metrics_queues;
     uint32_t inbox_max;
     uint32_t drain_seconds;
     char tokens_file[512];
