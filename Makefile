@@ -8,6 +8,7 @@ unitdir    ?= $(PREFIX)/lib/systemd/system
 FUZZ_SECONDS ?= 60
 BENCH_ARGS   ?=
 TEST_ARGS    ?=
+DEMO_ARGS    ?=
 
 # `triage bench` and `triage simulate` are programs of their own, which `triage` looks for beside it.
 PROGRAMS = build/triaged build/triage build/triage-bench build/triage-simulate
@@ -27,6 +28,9 @@ all: build ## build the server and the client: build/triaged, build/triage
 
 run: setup-run build ## start a server on 127.0.0.1:7420 with ./data
 	@tools/run
+
+demo: setup-run build ## start a server with producers, consumers and Prometheus, to look at
+	@tools/demo $(DEMO_ARGS)
 
 test: setup-test ## run all tests (TEST_ARGS="unit/wal system" for some)
 	@$(PYTHON) tools/run-tests $(TEST_ARGS)
@@ -74,5 +78,5 @@ setup-%:
 	@tools/setup $*
 
 .NOTPARALLEL:
-.PHONY: all run test bench soak plant fuzz format check-format install clean help
+.PHONY: all run demo test bench soak plant fuzz format check-format install clean help
 .PHONY: build build-asan build-tsan build-fuzz
