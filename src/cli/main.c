@@ -27,6 +27,7 @@ static const struct cli_verb commands[] = {
     {"escalate", "give messages another priority", cmd_escalate},
     {"position", "why a message waits, and what goes before it", cmd_position},
     {"work", "run a command for every message", cmd_work},
+    {"top", "the queues by trouble, live in the terminal", cmd_top},
     {"queues", "list the queues with their depths", cmd_queues},
     {"queue", "create, get, set, apply, dump, delete, purge, pause or resume queues", cmd_queue},
     {"schedule", "set, list, show or delete what a queue gets again and again", cmd_schedule},
