@@ -3,6 +3,9 @@
 PREFIX     ?= /usr/local
 bindir     ?= $(PREFIX)/bin
 sysconfdir ?= /etc
+mandir     ?= $(PREFIX)/share/man
+bashdir    ?= $(PREFIX)/share/bash-completion/completions
+zshdir     ?= $(PREFIX)/share/zsh/site-functions
 unitdir    ?= $(PREFIX)/lib/systemd/system
 
 FUZZ_SECONDS ?= 60
@@ -56,6 +59,10 @@ check-format: setup-format ## name the files that `make format` would change
 
 install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
 	install -D -m 755 -t $(DESTDIR)$(bindir) $(PROGRAMS)
+	tools/manuals build $(DESTDIR)$(mandir)
+	install -D -m 644 packaging/completion/triage.bash $(DESTDIR)$(bashdir)/triage
+	ln -sf triage $(DESTDIR)$(bashdir)/triaged
+	install -D -m 644 packaging/completion/_triage $(DESTDIR)$(zshdir)/_triage
 	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service | \
 	    install -D -m 644 /dev/stdin $(DESTDIR)$(unitdir)/triaged.service
 	install -m 644 -t $(DESTDIR)$(unitdir) packaging/triaged.socket

@@ -91,6 +91,11 @@ bool settings_is_variable(const char *name, size_t len);
 
 enum settings_outcome { SETTINGS_RUN, SETTINGS_EXIT_OK, SETTINGS_EXIT_USAGE };
 
+/* --complete=WORD, --help=man and --help=conf: what a shell may complete, and the pages triaged(8)
+ * and triage.conf(5), all from the table of the settings. False when argv asks for something else.
+ */
+bool settings_described(int argc, char **argv);
+
 /* Fills in everything. Says of every mistake in which line, variable or flag it is, on standard
  * error; what is right is filled in also then. */
 enum settings_outcome settings_load(struct settings *s, int argc, char **argv);

@@ -471,6 +471,8 @@ static void key_maps(void)
 int main(int argc, char **argv)
 {
     static struct server server;
+    if (settings_described(argc, argv))
+        return fflush(stdout) == 0 ? 0 : 2;
     if (rescue_wanted(argc, argv))
         return rescue_main(argc, argv);
     server.argc = argc;
