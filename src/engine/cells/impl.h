@@ -111,9 +111,10 @@ struct whole {
     bool thin;            /* it lacked a partition when it was looked at last */
     struct cell *puts_to; /* where the last message without a key went */
     struct placement placement;
-    bool unseated; /* it had a partition without a seat when it was looked at last */
-    bool banded;   /* a cell names the levels that it wants */
-    bool placing;  /* a change of the placement is under way that nobody waits for */
+    bool unsettled; /* moves of buckets wait for their end: counted in cells->unsettled */
+    bool unseated;  /* it had a partition without a seat when it was looked at last */
+    bool banded;    /* a cell names the levels that it wants */
+    bool placing;   /* a change of the placement is under way that nobody waits for */
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
@@ -153,6 +154,7 @@ struct cells_engine {
     struct engine_op *done_first, **done_last; /* to be reported by the next poll */
     uint64_t tour_number;
     uint32_t thin;        /* queues that lack a partition in some cell */
+    uint32_t unsettled;   /* queues with a move of buckets that has no end yet */
     int64_t published_ms; /* mono: the metrics have the window as of then */
     int64_t mended_ms;    /* mono: when partitions that are missing were last looked for */
     struct tour *tours;   /* bulk jobs over several asks: walk.c */
@@ -296,8 +298,9 @@ void place_tell_all(struct trip *t, struct whole *w);
 void wholes_place(struct cells_engine *c); /* what time does: new cells, cells that are told late */
 /* The partition of a seat; NULL: this server does not have it. */
 struct partition *place_partition(const struct whole *w, uint32_t seat);
-int64_t
-place_until_ms(const struct whole *w); /* until when a bucket that moves now is in two places */
+/* Gives moves of buckets their end in `next` whose old cells have been told. */
+void place_settle(const struct whole *w, struct placement *next);
+
 /* clock.c: the clocks of cells */
 int64_t time_from_cell(const struct cell *c, int64_t ms); /* to this process's clock */
 int64_t time_to_cell(const struct cell *c, int64_t ms);

@@ -25,16 +25,16 @@ static struct cell *cell_named(struct cells_engine *c, const char *name)
 static const char *change(struct whole *w, const struct engine_op *op, struct placement *next)
 {
     const char *why = NULL, *cell = op->placement.cell, *text = op->placement.text;
-    int64_t until_ms = place_until_ms(w);
     struct bucket_set buckets;
     bool ok = false;
     placement_tidy(next, w->cells->now.wall_ms);
+    place_settle(w, next);
     switch (op->placement.change) {
     case PLACEMENT_OPEN:
-        ok = placement_open(next, cell, until_ms, &why);
+        ok = placement_open(next, cell, &why);
         break;
     case PLACEMENT_DRAIN:
-        ok = placement_drain(next, cell, until_ms, &why);
+        ok = placement_drain(next, cell, &why);
         break;
     case PLACEMENT_REMOVE:
         ok = placement_remove(next, cell, w->cells->now.wall_ms, &why);
@@ -42,7 +42,7 @@ static const char *change(struct whole *w, const struct engine_op *op, struct pl
     case PLACEMENT_GIVE:
         ok = bucket_set_read(text, strlen(text), &buckets);
         why = "buckets are numbers from 0 to 255 and ranges of them, as in \"0-41 99\"";
-        ok = ok && placement_give(next, cell, &buckets, until_ms, &why);
+        ok = ok && placement_give(next, cell, &buckets, &why);
         break;
     case PLACEMENT_WANT:
         ok = placement_want(next, cell, text, &why);
