@@ -208,7 +208,8 @@ struct trip {
     bool *settled;      /* owned: PUT, IMPORT: items that have their answer; NULL: none has */
     struct placement *next_placement; /* owned: on its way to the home of the queue */
     bool stale;                       /* the home had a newer one */
-    uint64_t epoch;                   /* PUT: of the placement whose moves are looked at */
+    uint64_t epoch; /* PUT: of the placement whose moves are looked at. PLACEMENT: of the one that a
+                       partition had when it was removed */
 };
 
 #define WHOLE_TAG     TAG('w', 'h', 'o', 'l')
@@ -300,6 +301,9 @@ void wholes_place(struct cells_engine *c); /* what time does: new cells, cells t
 struct partition *place_partition(const struct whole *w, uint32_t seat);
 /* Gives moves of buckets their end in `next` whose old cells have been told. */
 void place_settle(const struct whole *w, struct placement *next);
+/* The same for a cell whose partition is gone, and had the placement of `epoch`. */
+void place_settle_gone(const struct whole *w, struct placement *next, const char *cell,
+                       uint64_t epoch);
 
 /* clock.c: the clocks of cells */
 int64_t time_from_cell(const struct cell *c, int64_t ms); /* to this process's clock */

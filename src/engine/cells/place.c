@@ -162,6 +162,14 @@ void place_settle(const struct whole *w, struct placement *next)
         placement_settle(next, i, epoch_at(w, i), settled_until_ms(w));
 }
 
+void place_settle_gone(const struct whole *w, struct placement *next, const char *cell,
+                       uint64_t epoch)
+{
+    int seat = placement_seat(next, cell);
+    if (seat >= 0)
+        placement_settle(next, (uint32_t)seat, epoch, settled_until_ms(w));
+}
+
 /* Telling */
 
 bool place_holds(const struct partition *p)

@@ -22,8 +22,10 @@ static struct cell *cell_named(struct cells_engine *c, const char *name)
     return NULL;
 }
 
-static const char *change(struct whole *w, const struct engine_op *op, struct placement *next)
+static const char *change(const struct trip *t, struct placement *next)
 {
+    struct whole *w = t->whole;
+    const struct engine_op *op = t->op;
     const char *why = NULL, *cell = op->placement.cell, *text = op->placement.text;
     struct bucket_set buckets;
     bool ok = false;
@@ -37,6 +39,7 @@ static const char *change(struct whole *w, const struct engine_op *op, struct pl
         ok = placement_drain(next, cell, &why);
         break;
     case PLACEMENT_REMOVE:
+        place_settle_gone(w, next, cell, t->epoch);
         ok = placement_remove(next, cell, w->cells->now.wall_ms, &why);
         break;
     case PLACEMENT_GIVE:
@@ -134,7 +137,7 @@ static void placement_begin(struct trip *t)
     }
     placement_copy(&w->placement, &next);
     next.epoch++;
-    const char *why = change(w, t->op, &next);
+    const char *why = change(t, &next);
     if (why) {
         placement_fini(&next);
         refuse(t, STATUS_PLACEMENT_REFUSED, why);
@@ -183,6 +186,7 @@ static void remove_partition(struct trip *t, struct partition *p)
     struct cell_part *part = part_new(t, p->cell, p);
     part->op.verb = ENGINE_QUEUE_DELETE;
     part->op.remove.if_empty = true;
+    t->epoch = p->q->place ? p->q->place->epoch : 0;
     part->done = unseated;
     part_submit(part);
 }
@@ -192,7 +196,7 @@ static const char *refusal(struct trip *t)
 {
     struct placement next;
     placement_copy(&t->whole->placement, &next);
-    const char *why = change(t->whole, t->op, &next);
+    const char *why = change(t, &next);
     placement_fini(&next);
     return why;
 }
