@@ -1,5 +1,5 @@
 /* Two servers over three stores that are simulated, on invented time: what becomes of dedup keys
- * when buckets move and not everybody hears of it. */
+ * when buckets move and not everybody hears of it, and of partitions that are split. */
 #include "base/mem.h"
 #include "engine/cells/cells.h"
 #include "engine/cells/placement.h"
@@ -32,6 +32,8 @@ static struct {
     struct depot_terms terms;
     struct depot depots[CELLS];
     struct server a, b;
+    const struct engine_value *values; /* settings */
+    uint32_t value_count;
     bool over; /* nothing new is begun */
 } t;
 
@@ -104,7 +106,8 @@ static void cut(struct server *s, uint32_t cell, int64_t us)
 
 static void server_open(struct server *s)
 {
-    struct engine_options options = {.now = now(), .wake = nothing};
+    struct engine_options options = {
+        .now = now(), .wake = nothing, .values = t.values, .value_count = t.value_count};
     for (uint32_t i = 0; i < CELLS; i++)
         s->links[i] = depot_open(&t.depots[i], nothing, NULL);
     s->engine = cells_over(s->links, CELLS, &options);
@@ -130,10 +133,11 @@ static void queue_open(struct server *s)
     s->queue = op.queue;
 }
 
-static int set_up(void **state)
+static int begin(const struct engine_value *values, uint32_t value_count)
 {
-    (void)state;
     memset(&t, 0, sizeof(t));
+    t.values = values;
+    t.value_count = value_count;
     t.terms = (struct depot_terms){.delay_us = 200, .group_us = 100, .operation_us = 10};
     t.terms.epoch_ms = 1700000000000;
     for (uint32_t i = 0; i < CELLS; i++)
@@ -141,6 +145,20 @@ static int set_up(void **state)
     server_open(&t.a);
     queue_make(&t.a);
     return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return begin(NULL, 0);
+}
+
+static int set_up_splits(void **state)
+{
+    static const struct engine_value values[] = {{.name = "split", .text = "on"},
+                                                 {.name = "split_depth", .number = 50}};
+    (void)state;
+    return begin(values, 2);
 }
 
 static int tear_down(void **state)
@@ -238,12 +256,69 @@ static void a_move_ends_one_window_after_its_cell_was_told(void **state)
     assert_int_equal(item.partition, 2);
 }
 
+/* As its home has it. */
+static void placement_now(struct placement *p)
+{
+    const struct queue_place *place = t.depots[0].queue->place;
+    assert_true(placement_read(place->map, place->map_len, place->epoch, p));
+}
+
+static void fill(struct server *s, uint32_t cell, int count)
+{
+    char key[16];
+    for (int i = 0; i < count; i++) {
+        key_in(cell, i, key);
+        assert_int_equal(put(s, key).status, STATUS_OK);
+    }
+}
+
+static uint32_t buckets_of(uint32_t seat)
+{
+    struct placement p;
+    placement_now(&p);
+    uint32_t count = placement_bucket_count(&p, seat);
+    placement_fini(&p);
+    return count;
+}
+
+static void what_two_servers_decide_at_once_is_done_once(void **state)
+{
+    (void)state;
+    server_open(&t.b);
+    queue_open(&t.b);
+    assert_int_equal(buckets_of(1), 85);
+    fill(&t.a, 1, 60);
+    pass(50 * SECOND_US);
+    assert_int_equal(buckets_of(1), 85);
+    pass(40 * SECOND_US);
+    assert_int_equal(buckets_of(1), 43);
+    pass(500 * SECOND_US); /* it is over all the time, and rests */
+    assert_int_equal(buckets_of(1), 43);
+    pass(200 * SECOND_US);
+    assert_int_equal(buckets_of(1), 22);
+}
+
+/* Without the home of the queue nobody changes a placement; and nobody says so. */
+static void nothing_is_split_while_the_first_cell_is_away(void **state)
+{
+    (void)state;
+    fill(&t.a, 1, 60);
+    cut(&t.a, 0, 200 * SECOND_US);
+    pass(190 * SECOND_US);
+    assert_int_equal(buckets_of(1), 85);
+    pass(100 * SECOND_US);
+    assert_int_equal(buckets_of(1), 43);
+}
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define SPLIT(name) cmocka_unit_test_setup_teardown(name, set_up_splits, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_split_that_is_longer_than_the_window_doubles_no_key),
         TEST(a_move_ends_one_window_after_its_cell_was_told),
+        SPLIT(what_two_servers_decide_at_once_is_done_once),
+        SPLIT(nothing_is_split_while_the_first_cell_is_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

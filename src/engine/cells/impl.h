@@ -18,9 +18,11 @@
 #include "base/map.h"
 #include "base/tag.h"
 #include "engine/cells/placement.h"
+#include "engine/cells/split.h"
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <pthread.h>
 
 #define CELLS_MAX     1024
 #define CELLS_METERED 64 /* so many have metrics of their own */
@@ -76,6 +78,9 @@ struct cell {
     bool sweep_due;
     bool patient; /* the next sweep is waited for: the last one had schedules, and nobody heard */
     int64_t swept_ms; /* mono: the last sweep was submitted */
+    /* What it had counted when splits were thought about last, and what its commits took since. */
+    uint64_t split_groups, split_commit_us;
+    uint32_t commit_ms;
 };
 
 /* A queue in a cell. */
@@ -93,6 +98,8 @@ struct partition {
     int64_t looked_ms;      /* mono: the last look was submitted */
     int64_t known_ms;       /* mono: what is known of its heads was asked for; 0: nothing is */
     uint32_t moments;       /* of its handle, when known_ms was set */
+    int64_t over_ms;        /* mono: since when it is over what splits are for; 0: it is not */
+    uint64_t split_count;   /* what was put there when splits were thought about last */
 };
 
 /* A queue as the caller sees it. */
@@ -115,11 +122,20 @@ struct whole {
     bool unseated;  /* it had a partition without a seat when it was looked at last */
     bool banded;    /* a cell names the levels that it wants */
     bool placing;   /* a change of the placement is under way that nobody waits for */
+    struct split_plan *splitting; /* owned: proposed, and not answered yet: splits.c; or NULL */
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
     uint32_t there;                /* partitions with a handle */
     struct partition partitions[]; /* one for each cell, by its number */
+};
+
+/* What the last look said about splits of partitions in a cell. */
+struct split_seen {
+    enum split_state state;
+    uint32_t shard; /* whose look it was */
+    char now[160];  /* what is over, and what is waited for; empty: nothing is over */
+    char last[160]; /* the last split; empty: there was none */
 };
 
 /* What is shared by all shards. */
@@ -128,6 +144,8 @@ struct cells_shared {
     struct engine_counter counters[CELLS_COUNTERS]; /* … with their names */
     const char *names[CELLS_METERED];               /* NULL behind the last */
     struct window *window;                          /* owned */
+    struct split_terms split;
+    pthread_mutex_t split_lock; /* of what sites say of splits */
     uint32_t cell_count;
     struct site {
         char name[CELL_NAME_MAX + 1];
@@ -137,7 +155,8 @@ struct cells_shared {
         struct engine **shards;      /* owned; NULL: not open */
         _Atomic bool away;           /* as the first shard sees it, as the next */
         _Atomic int64_t ahead_us;
-    } * sites; /* owned */
+        struct split_seen split; /* under split_lock */
+    } * sites;                   /* owned */
 };
 
 struct cells_engine {
@@ -304,6 +323,14 @@ void place_settle(const struct whole *w, struct placement *next);
 /* The same for a cell whose partition is gone, and had the placement of `epoch`. */
 void place_settle_gone(const struct whole *w, struct placement *next, const char *cell,
                        uint64_t epoch);
+
+/* splits.c: partitions that are over for a while give a share away */
+struct split_terms split_terms_of(const struct engine_options *options);
+void wholes_split(struct cells_engine *c);
+/* The home has answered to the proposal of a placement. */
+void split_answered(struct whole *w, const struct engine_op *op);
+/* What is said of splits of partitions in this cell; any thread. `detail` gets words for people. */
+const char *split_show(struct cells_shared *shared, uint32_t cell, struct buf *detail);
 
 /* clock.c: the clocks of cells */
 int64_t time_from_cell(const struct cell *c, int64_t ms); /* to this process's clock */

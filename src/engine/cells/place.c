@@ -231,6 +231,7 @@ static void proposed(struct cell_part *p)
     w->placing = false;
     if (p->partition->q)
         place_follow(w);
+    split_answered(w, &p->op);
     if (!t)
         return;
     t->status = p->op.status;

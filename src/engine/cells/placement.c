@@ -178,7 +178,10 @@ void placement_write(const struct placement *p, struct buf *out)
         bucket_set_write(&m->buckets, out);
         buf_lit(out, "\"}");
     }
-    buf_lit(out, "]}");
+    buf_putc(out, ']');
+    if (p->split_ms > 0)
+        buf_printf(out, ",\"split_ms\":%lld", (long long)p->split_ms);
+    buf_putc(out, '}');
 }
 
 /* Reading: what a store gave back may be anything. */
@@ -280,13 +283,19 @@ static bool read_moved(const struct json_doc *doc, struct placement *p)
     return true;
 }
 
+static bool read_split(const struct json_doc *doc, struct placement *p)
+{
+    const struct json_token *t = json_get(doc, 0, "split_ms");
+    return !t || (json_i64(t, &p->split_ms) && p->split_ms >= 0);
+}
+
 bool placement_read(const char *text, size_t len, uint64_t epoch, struct placement *p)
 {
     struct json_doc doc;
     *p = (struct placement){.epoch = epoch};
     json_init(&doc);
     bool ok = json_parse(&doc, text, len, TOKENS_MAX) && read_seats(&doc, p) &&
-              read_buckets(&doc, p) && read_moved(&doc, p);
+              read_buckets(&doc, p) && read_moved(&doc, p) && read_split(&doc, p);
     json_fini(&doc);
     if (!ok)
         placement_fini(p);
@@ -463,6 +472,19 @@ bool placement_give(struct placement *p, const char *cell, const struct bucket_s
     for (uint32_t b = 0; b < BUCKETS; b++) {
         if (bucket_set_has(buckets, b) && !give_one(p, b, (uint32_t)seat))
             return too_many(why);
+    }
+    return true;
+}
+
+bool placement_share(struct placement *p, uint32_t from, uint32_t to, uint32_t count,
+                     const char **why)
+{
+    for (uint32_t b = 0; b < BUCKETS && count > 0; b++) {
+        if (p->buckets[b] != from)
+            continue;
+        if (!give_one(p, b, to))
+            return too_many(why);
+        count--;
     }
     return true;
 }

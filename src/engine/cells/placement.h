@@ -61,6 +61,8 @@ struct placement {
     uint16_t buckets[BUCKETS]; /* places in `seats` */
     uint32_t moved_count;
     struct moved *moved; /* owned */
+    int64_t
+        split_ms; /* wall: when a part of a partition was given away of its own accord; 0: never */
 };
 
 void placement_fini(struct placement *p);
@@ -97,6 +99,9 @@ bool placement_remove(struct placement *p, const char *cell, int64_t now_ms, con
 /* Gives buckets to a seat. */
 bool placement_give(struct placement *p, const char *cell, const struct bucket_set *buckets,
                     const char **why);
+/* Gives so many buckets of one seat to another, which is open. */
+bool placement_share(struct placement *p, uint32_t from, uint32_t to, uint32_t count,
+                     const char **why);
 /* Names the levels that a seat wants, as in struct seat; NULL: none. */
 bool placement_want(struct placement *p, const char *cell, const char *levels, const char **why);
 /* Adds a seat without changing anything else. */

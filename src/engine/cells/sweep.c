@@ -91,7 +91,8 @@ int64_t cells_next_due_ms(struct engine *e, struct instant now)
     for (uint32_t i = 0; i < c->cell_count; i++)
         check_due(c, &c->cells[i], &due_ms);
     int64_t mend_ms = c->mended_ms + MEND_MS - c->now.mono_ms;
-    if (c->thin + c->unsettled > 0 && mend_ms < due_ms)
+    bool mends = c->thin + c->unsettled > 0 || c->shared->split.on;
+    if (mends && mend_ms < due_ms)
         due_ms = mend_ms > 0 ? mend_ms : 0;
     if (lost && c->wake) /* trips went on without it, and a poll is to say so */
         c->wake(c->wake_ctx, c->shard);

@@ -213,6 +213,7 @@ void whole_let_go(struct whole *w)
     placement_fini(&w->placement);
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
+    free(w->splitting);
     free(w);
 }
 
