@@ -1,6 +1,8 @@
 /* Two servers over three stores that are simulated, on invented time: what becomes of dedup keys
- * when buckets move and not everybody hears of it, and of partitions that are split. */
+ * when buckets move and not everybody hears of it, of partitions that are split, and of claims when
+ * a store is silent. */
 #include "base/mem.h"
+#include "core/policy.h"
 #include "engine/cells/cells.h"
 #include "engine/cells/placement.h"
 #include "simulate/depot.h"
@@ -310,6 +312,89 @@ static void nothing_is_split_while_the_first_cell_is_away(void **state)
     assert_int_equal(buckets_of(1), 43);
 }
 
+static void nothing_shown(struct engine_op *op, const struct engine_queue *q,
+                          const struct message *m, struct instant at)
+{
+    (void)op, (void)q, (void)m, (void)at;
+}
+
+/* How many it got; *ms is how long it took. */
+static uint32_t claim(struct server *s, uint32_t want, int64_t *ms)
+{
+    struct policy policy;
+    struct plan *plan = mem_alloc(sizeof(*plan));
+    const struct queue_config *config = &s->queue->config;
+    int64_t from_us = t.agenda.now_us;
+    policy_init(&policy, config);
+    policy_plan(&policy, config, NULL, config->level_count - 1, want, now().wall_ms, plan);
+    struct engine_op op = {.verb = ENGINE_CLAIM, .queue = s->queue, .visit = nothing_shown};
+    op.claim.plan = plan;
+    op.claim.lease_ms = 3600000;
+    assert_int_equal(run(s, &op), STATUS_OK);
+    free(plan);
+    *ms = (t.agenda.now_us - from_us) / 1000;
+    return op.claim.found;
+}
+
+static void a_claim_gets_what_others_have_while_a_cell_is_silent(void **state)
+{
+    int64_t ms;
+    (void)state;
+    fill(&t.a, 1, 3);
+    fill(&t.a, 2, 3);
+    cut(&t.a, 1, 900000); /* it is never away */
+    pass(60000);          /* what is known of the heads is old */
+    assert_int_equal(claim(&t.a, 1, &ms), 1);
+    assert_true(ms < 400);
+    assert_int_equal(claim(&t.a, 1, &ms), 1); /* it is known to hesitate */
+    assert_true(ms < 50);
+    pass(2 * SECOND_US);
+    assert_int_equal(claim(&t.a, 6, &ms), 4); /* nothing is lost, nor leased for nobody */
+}
+
+static void a_claim_waits_for_a_silent_cell_when_nobody_else_has_anything(void **state)
+{
+    int64_t ms;
+    (void)state;
+    fill(&t.a, 1, 2);
+    cut(&t.a, 1, 700000);
+    pass(60000);
+    assert_int_equal(claim(&t.a, 1, &ms), 1);
+    assert_true(ms >= 600);
+}
+
+/* What a put brings to another cell meanwhile ends the wait. */
+static void a_claim_that_waits_for_a_silent_cell_takes_what_comes_elsewhere(void **state)
+{
+    struct engine_op op = {.verb = ENGINE_CLAIM, .queue = t.a.queue, .visit = nothing_shown};
+    struct policy policy;
+    struct plan *plan = mem_alloc(sizeof(*plan));
+    bool over = false;
+    (void)state;
+    fill(&t.a, 1, 1);
+    int64_t from_us = t.agenda.now_us;
+    cut(&t.a, 1, 900000);
+    pass(60000);
+    policy_init(&policy, &t.a.queue->config);
+    policy_plan(&policy, &t.a.queue->config, NULL, t.a.queue->config.level_count - 1, 1,
+                now().wall_ms, plan);
+    op.claim.plan = plan;
+    op.claim.lease_ms = 3600000;
+    op.done = answered;
+    op.user = &over;
+    engine_submit(t.a.engine, &op, now());
+    pass(300000);
+    assert_false(over);
+    fill(&t.a, 2, 1);
+    int64_t put_us = t.agenda.now_us;
+    while (!over)
+        step();
+    assert_true(t.agenda.now_us - put_us < 100000);
+    assert_true(put_us - from_us < 500000); /* the cell is not away yet */
+    assert_int_equal(op.claim.found, 1);
+    free(plan);
+}
+
 int main(void)
 {
 #define TEST(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -317,6 +402,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_split_that_is_longer_than_the_window_doubles_no_key),
         TEST(a_move_ends_one_window_after_its_cell_was_told),
+        TEST(a_claim_gets_what_others_have_while_a_cell_is_silent),
+        TEST(a_claim_waits_for_a_silent_cell_when_nobody_else_has_anything),
+        TEST(a_claim_that_waits_for_a_silent_cell_takes_what_comes_elsewhere),
         SPLIT(what_two_servers_decide_at_once_is_done_once),
         SPLIT(nothing_is_split_while_the_first_cell_is_away),
     };

@@ -28,8 +28,11 @@
 #define CELLS_METERED 64 /* so many have metrics of their own */
 
 /* A cell that has not answered for so long is away: nobody waits for it any more. */
-#define CELL_SILENCE_MS 1000
-#define CELL_HEARD      INT64_MIN /* just now: the next look at the clock says when that was */
+#define CELL_SILENCE_MS   1000
+/* A claim that other cells have something for does not wait so long: for one that owes an answer
+ * for four times as long as its slowest answer of late, and for at least this time. */
+#define CELL_HESITATES_MS 250
+#define CELL_HEARD        INT64_MIN /* just now: the next look at the clock says when that was */
 
 struct cells_engine;
 struct whole;
@@ -70,7 +73,9 @@ struct cell {
     uint32_t under_way; /* parts */
     int64_t heard_ms;   /* mono: since when it owes an answer, or when it gave the last one */
     bool away;
-    uint32_t outages;           /* how often it was away */
+    bool hesitates;             /* it owes an answer, and claims do not wait for it */
+    int64_t slow_ms;            /* its slowest answer of late */
+    uint32_t outages;           /* how often it was away, or hesitated */
     uint64_t looks;             /* at heads of its partitions */
     bool submitted;             /* since the last flush */
     struct cell_part *parts;    /* under way */
@@ -173,7 +178,7 @@ struct cells_engine {
     struct engine_op *done_first, **done_last; /* to be reported by the next poll */
     uint64_t tour_number;
     uint32_t thin;        /* queues that lack a partition in some cell */
-    uint32_t unsettled;   /* queues with a move of buckets that has no end yet */
+    uint32_t unsettled;   /* queues that wait for a seat, or for the end of a move of buckets */
     int64_t published_ms; /* mono: the metrics have the window as of then */
     int64_t mended_ms;    /* mono: when partitions that are missing were last looked for */
     struct tour *tours;   /* bulk jobs over several asks: walk.c */
@@ -364,7 +369,8 @@ struct cell_part *part_new_alone(struct cells_engine *c, struct cell *cell,
 /* Takes the caller's op as it is. */
 struct cell_part *part_copy(struct trip *t, struct partition *partition);
 void part_submit(struct cell_part *p);
-void part_drop(struct cell_part *p); /* its trip does not wait for it any more */
+void part_drop(struct cell_part *p);  /* its trip does not wait for it any more: it is away */
+void part_leave(struct cell_part *p); /* the same, while it is not known to be */
 /* Whether the partition's configuration is the one that the caller knows. */
 bool partition_is_known(const struct partition *p);
 void trip_pass(struct trip *t, struct partition *p); /* the op is for this partition alone */
@@ -400,6 +406,9 @@ void touched_in_cell(struct engine_op *op, struct engine_queue *q);
 
 /* claim.c */
 void claims_next(struct whole *w); /* the next of those that go one after the other */
+/* Claims that wait for cells that hesitate alone, this one among them, go on with what is known of
+ * the others. True: there were some. */
+bool claims_leave(struct cell *cell);
 
 /* over.c */
 extern const struct engine_counter cells_counters[CELLS_COUNTERS];

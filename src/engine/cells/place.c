@@ -85,12 +85,15 @@ static uint32_t slots_of(const struct queue_config *config, const char *levels)
     return slots;
 }
 
-/* The queues whose moves of buckets wait for their end: a sweep is due for them. */
+/* The queues that wait for a seat of a partition, or for the end of moves of buckets: a sweep is
+ * due for them. */
 static void count_unsettled(struct whole *w)
 {
     bool waits = false;
     for (uint32_t i = 0; i < w->placement.moved_count; i++)
         waits = waits || w->placement.moved[i].epoch > 0;
+    for (uint32_t i = 0; w->there > 1 && i < w->cells->cell_count; i++)
+        waits = waits || (w->partitions[i].q && w->partitions[i].seat < 0);
     if (w->retired || waits == w->unsettled)
         return;
     w->cells->unsettled += waits ? 1 : -1;
@@ -110,7 +113,6 @@ void place_seat(struct whole *w)
             named |= slots_of(&w->face.config, p->seats[i].levels);
     }
     w->banded = named != 0;
-    count_unsettled(w);
     for (uint32_t i = 0; i < p->seat_count; i++) {
         struct partition *at = place_partition(w, i);
         if (!at)
@@ -119,6 +121,7 @@ void place_seat(struct whole *w)
         if (p->seats[i].state == SEAT_OPEN)
             at->wants = p->seats[i].levels ? slots_of(&w->face.config, p->seats[i].levels) : ~named;
     }
+    count_unsettled(w);
 }
 
 bool place_lacks(const struct whole *w)
