@@ -17,14 +17,25 @@
 static const char *const state_names[SPLIT_STATE_COUNT] = {"calm",    "over",     "rests",
                                                            "no-room", "no-share", "split"};
 
+/* Not engine_option_text(): the table of all engines is no part of `triage simulate`. */
+static struct engine_value given(const struct engine_options *options, const char *name)
+{
+    for (uint32_t i = 0; i < options->value_count; i++) {
+        if (strcmp(options->values[i].name, name) == 0)
+            return options->values[i];
+    }
+    return (struct engine_value){.text = ""};
+}
+
 struct split_terms split_terms_of(const struct engine_options *options)
 {
-    uint64_t commit_ms = engine_option_number(options, "split_commit_ms"),
-             depth = engine_option_number(options, "split_depth"),
-             after = engine_option_number(options, "split_after_seconds"),
-             rest = engine_option_number(options, "split_rest_seconds");
+    uint64_t commit_ms = given(options, "split_commit_ms").number,
+             depth = given(options, "split_depth").number,
+             after = given(options, "split_after_seconds").number,
+             rest = given(options, "split_rest_seconds").number;
+    const char *on = given(options, "split").text;
     return (struct split_terms){
-        .on = strcmp(engine_option_text(options, "split"), "on") == 0,
+        .on = on && strcmp(on, "on") == 0,
         .commit_ms = commit_ms ? (uint32_t)commit_ms : 50,
         .depth = depth ? depth : 1000000,
         .after_ms = (after ? (int64_t)after : 60) * 1000,
