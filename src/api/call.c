@@ -73,13 +73,22 @@ static void call_end(struct call *c)
 
 #define COUNT_STEP 4096
 
-void call_count(struct call *c)
+void call_count_bytes(struct call *c, size_t bytes)
 {
-    size_t bytes = c->out.cap > CALL_KEEP_MAX ? c->out.cap : c->out.len;
     if (bytes < c->counted + COUNT_STEP)
         return;
     account_charge(c->account, BUDGET_BYTES, (int64_t)(bytes - c->counted));
     c->counted = bytes;
+}
+
+void call_count(struct call *c)
+{
+    call_count_bytes(c, c->out.cap > CALL_KEEP_MAX ? c->out.cap : c->out.len);
+}
+
+uint64_t call_bytes_left(const struct call *c)
+{
+    return account_room(c->account, BUDGET_BYTES);
 }
 
 /* To be called before the answer is given to net, which counts it from then on. */

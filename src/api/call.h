@@ -158,6 +158,9 @@ void call_again(struct call *c);         /* in finish: submits c->request again,
 void call_count(struct call *c);
 /* How many messages are sure to fit into what the client's budget has left. */
 uint32_t call_room(const struct call *c);
+/* The same for an answer that is not in c->out: `bytes` of it are held now. */
+void call_count_bytes(struct call *c, size_t bytes);
+uint64_t call_bytes_left(const struct call *c); /* of the client's budget */
 /* To be called before a message is asked for that the answer will show. False: there is no room for
  * it, and the call was refused. */
 MUST_USE bool call_has_room(struct call *c);

@@ -402,6 +402,10 @@ struct engine_cell {
     const char *state;  /* a constant: "ok", or "away" while it does not answer */
     int64_t ahead_us;   /* see struct engine */
     struct buf detail;  /* words for people as in engine_health; the engine's to free */
+    /* A constant: whether partitions there are about to give a share away of their own accord.
+     * NULL: the engine does not do that. */
+    const char *split;
+    struct buf split_detail; /* words for people; the engine's to free */
 };
 
 /* Shows the stores that the engine is made of. Optional; without it there is one, which has no

@@ -81,8 +81,10 @@ void report_cells(struct engine *e, engine_cell_visit *visit, void *ctx)
         enum status status = engine_health(c->cells[i].engine, &cell.detail);
         bool away = atomic_load(&site->away) || status == STATUS_ENGINE_UNAVAILABLE;
         cell.state = state_name(away);
+        cell.split = split_show(c->shared, i, &cell.split_detail);
         visit(ctx, &cell);
         buf_fini(&cell.detail);
+        buf_fini(&cell.split_detail);
     }
 }
 

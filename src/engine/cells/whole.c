@@ -201,6 +201,7 @@ void whole_retire(struct whole *w)
     (void)named;
     w->retired = true;
     w->cells->thin -= w->there < w->cells->cell_count;
+    w->cells->unsettled -= w->unsettled;
 }
 
 void whole_let_go(struct whole *w)
@@ -212,6 +213,7 @@ void whole_let_go(struct whole *w)
     placement_fini(&w->placement);
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
+    free(w->splitting);
     free(w);
 }
 
