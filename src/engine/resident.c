@@ -344,7 +344,7 @@ void resident_check(const struct resident *r)
     order_check(&r->mono);
     order_check(&r->recurring);
     for (struct engine_queue *q; (q = map_each(&r->queues, &at));) {
-        const struct resident_queue *rq = resident_queue_of(q);
+        struct resident_queue *rq = resident_queue_of(q);
         assert(rq->engine == r);
         assert(!rq->deleted);
         assert(!rq->firing);
@@ -352,6 +352,8 @@ void resident_check(const struct resident *r)
         check_due(rq->due_mono, rq);
         check_schedules(rq, &recurring);
         queue_check(&rq->core);
+        if (r->store)
+            r->store->check(rq);
         timers += (rq->due_wall->node.height > 0) + (rq->due_mono->node.height > 0);
         memory += rq->core.memory;
     }

@@ -63,6 +63,7 @@ struct resident_store {
     /* A schedule was set or its timing has changed; s NULL: it is deleted. */
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
     void (*place_changed)(struct resident_queue *rq); /* the queue has another place */
+    void (*check)(struct resident_queue *rq); /* asserts its own invariants; for resident_check() */
 };
 
 struct resident {

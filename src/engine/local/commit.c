@@ -46,6 +46,7 @@ static enum status write_groups(struct commit *c, struct group *list, uint64_t *
                                 struct buf *error)
 {
     enum status status = STATUS_OK;
+    assert(list);
     for (struct group *g = list; g && !status; g = g->next)
         status = store_log(c->store, g->batch, error);
     uint64_t began_us = clock_mono_us();
@@ -63,6 +64,7 @@ static void hand_out(struct commit *c, struct group *list, enum status status)
     while (list) {
         struct group *g = list;
         struct lane_out *out = &c->out[g->shard];
+        assert(!*out->last);
         assert(g->number == out->done + 1); /* who waits for a number waits for all before it */
         list = g->next;
         g->next = NULL;
@@ -188,6 +190,9 @@ struct commit *commit_start(struct store *store, const struct engine_options *op
                             uint32_t shard_count)
 {
     struct commit *c = mem_zalloc(sizeof(*c));
+    assert(shard_count > 0);
+    assert(options->wake);
+    assert(options->durability != DURABILITY_INTERVAL || options->sync_interval_ms > 0);
     c->store = store;
     c->durability = options->durability;
     c->interval_ms = options->sync_interval_ms;
@@ -234,6 +239,8 @@ void commit_submit(struct commit *c, struct group *g)
     bool idle = !c->first;
     assert(g->shard < c->shard_count);
     assert(!c->stopping);
+    assert(g->number > c->out[g->shard].done); /* hand_out() says: the very next one */
+    assert((g->op_count > 0) == (g->first != NULL));
     g->next = NULL;
     *c->last = g;
     c->last = &g->next;
@@ -245,6 +252,7 @@ void commit_submit(struct commit *c, struct group *g)
 struct group *commit_take(struct commit *c, uint32_t shard)
 {
     pthread_mutex_lock(&c->mutex);
+    assert(shard < c->shard_count);
     struct lane_out *out = &c->out[shard];
     struct group *list = out->first;
     out->first = NULL;

@@ -72,6 +72,8 @@ static void fetch_ask(struct local_queue *lq, struct fetch *f)
     struct local *l = lq->local;
     static_assert(offsetof(struct fetch, job) == 0, "a job that comes back is its fetch");
     assert(l->shared->reader);
+    assert(!lq->rq->deleted);
+    assert(f->job.group <= l->submitted + 1);
     assert(!fetch_find(lq, f->job.kind, f->job.from.slot)); /* what happens is told to one */
     f->next = lq->fetches;
     lq->fetches = f;
@@ -89,6 +91,7 @@ void fetch_send(struct local *l)
     while (l->asked) {
         struct read_job *job = l->asked;
         l->asked = job->next;
+        assert(job->group <= l->submitted); /* it would wait for what nobody commits */
         reader_submit(l->shared->reader, job);
     }
 }
@@ -213,6 +216,7 @@ static bool still_there(struct fetch *f, uint64_t seq)
 static void take_in(struct fetch *f, uint32_t end, struct instant now)
 {
     struct read_job *job = &f->job;
+    assert(end <= job->count);
     for (uint32_t i = 0; i < end; i++) {
         struct message *m = job->found[i];
         job->found[i] = NULL;
@@ -324,6 +328,7 @@ static void merge_expired(struct fetch *f, struct instant now)
 static void merge(struct fetch *f, struct instant now)
 {
     struct local *l = f->lq->local;
+    assert(!f->lq->rq->deleted);
     l->r.base.counters.own[LOCAL_REFILLS]++;
     if (f->job.damage)
         journal_damage(l, f->job.damage);
@@ -351,6 +356,7 @@ static void unlink_from_queue(struct fetch *f)
             return;
         }
     }
+    assert(false); /* a queue knows its reads */
 }
 
 static bool is_look(const struct read_job *job)
@@ -366,6 +372,7 @@ void fetch_take(struct local *l)
     for (struct read_job *job = reader_take(l->shared->reader, l->shard), *next; job; job = next) {
         next = job->next;
         job->next = NULL;
+        assert(job->shard == l->shard);
         assert(l->r.base.reading > 0);
         l->r.base.reading--;
         if (is_look(job)) {

@@ -12,11 +12,14 @@ static void welcome(struct local_queue *lq, uint64_t seq)
         lq->guest_cap = lq->guest_cap ? lq->guest_cap * 2 : 16;
         lq->guests = mem_realloc(lq->guests, lq->guest_cap * sizeof(*lq->guests));
     }
+    assert(lq->local->present == lq->rq); /* it goes with the op */
     lq->guests[lq->guest_count++] = seq;
 }
 
 static void dead_count(struct queue *q, uint8_t slot, int by)
 {
+    assert(by > 0 || q->view->lanes[slot].dead > 0);
+    assert(by > 0 || q->view->dead > 0);
     q->view->dead += (uint64_t)(int64_t)by;
     q->view->lanes[slot].dead += (uint64_t)(int64_t)by;
 }
@@ -43,6 +46,7 @@ static void dismiss(struct queue *q, uint64_t seq)
     if (belongs)
         return;
     enum message_state from = m->state;
+    assert(tail_is_cold(m)); /* the store has it as it is */
     queue_detach(q, m);
     queue_tail_add(q, m);
     tail_count_cold(local_queue_of(q), m->slot, from, -1);
@@ -65,6 +69,7 @@ void guest_ended(struct local_queue *lq, struct message *m)
         lq->ended_cap = lq->ended_cap ? lq->ended_cap * 2 : 16;
         lq->ended = mem_realloc(lq->ended, lq->ended_cap * sizeof(*lq->ended));
     }
+    assert(lq->local->repeats);
     lq->ended[lq->ended_count++] = m;
 }
 

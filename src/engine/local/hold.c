@@ -127,6 +127,7 @@ static void end(struct local_queue *lq)
 
 void hold_park(struct local_queue *lq, struct engine_op *op)
 {
+    assert(lq->local->shared->reader);
     if (!lq->rq->held)
         begin(lq);
     assert(lq->listed); /* hold_over() finds it */
@@ -144,6 +145,7 @@ void hold_sweep(struct local_queue *lq, uint32_t max)
 
 void hold_return(struct local_queue *lq, struct engine_op *op)
 {
+    assert(!lq->rq->held);
     op->next = lq->parked;
     if (!lq->parked)
         lq->parked_last = op;
@@ -153,6 +155,7 @@ void hold_return(struct local_queue *lq, struct engine_op *op)
 struct engine_op *hold_next(struct local_queue *lq)
 {
     struct engine_op *op = lq->parked;
+    assert(!op || op->next || op == lq->parked_last);
     if (op)
         lq->parked = op->next;
     return op;

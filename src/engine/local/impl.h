@@ -23,6 +23,7 @@
  *   peak.c     which messages were ready before the clock was set back
  *   record.c   bytes: of messages; record_queue.c of queues, record_schedule.c of schedules,
  *              key.c of keys
+ *   check.c    the invariants of all this
  *
  * A message's record is written once, when it is put, and deleted once. The record is hot
  * when the message stays in memory from then on, and cold when it joined a tail. A
@@ -352,6 +353,9 @@ void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now
 void walk_dead(struct local_queue *lq, struct engine_op *op, struct instant now);
 void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now);
 void walk_expiry_start(struct local_queue *lq); /* finds when the first one expires */
+
+/* check.c */
+void local_queue_check(struct resident_queue *rq); /* asserts every invariant; for tests */
 
 /* recover.c */
 MUST_USE enum status local_recover(struct local *shards[], uint32_t shard_count, struct instant now,

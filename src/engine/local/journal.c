@@ -42,6 +42,7 @@ void journal_recycle(struct local *l, struct group *g)
 {
     assert(g != l->open);
     assert(g->number <= l->finished);
+    assert(g->shard == l->shard);
     if (store_batch_reset(g->batch)) {
         g->next = l->spare;
         l->spare = g;
@@ -123,6 +124,7 @@ void journal_put_cold(struct local *l, struct queue *q, const struct message *m)
     *p = (struct cold_put){.id = local_id(q, m), .offset = l->cold_values.len};
     record_put_message(&l->cold_values, m);
     p->len = l->cold_values.len - p->offset;
+    assert(p->len > 0);
     mark_cold(lq);
     if (m->expiry) {
         struct key k;
@@ -149,6 +151,8 @@ static void count_cold_at(const struct lane *l, const struct cold_count *cold, i
         const struct message *m = container_of(n, struct message, node);
         early += tail_is_cold(m);
     }
+    assert(late <= l->tail.ready + cold->ready + early);
+    assert(early <= l->tail.scheduled + cold->scheduled + late);
     out->cold_ready = l->tail.ready + cold->ready - late + early;
     out->cold_scheduled = l->tail.scheduled + cold->scheduled + late - early;
 }
@@ -221,6 +225,7 @@ void journal_close(struct local *l)
     struct group *g = l->open;
     assert(g->number == l->submitted + 1);
     assert(l->cold_group <= g->number);
+    assert(l->refill_group <= g->number);
     assert(l->cold_count == 0);
     l->open = NULL;
     l->submitted = g->number;
@@ -263,6 +268,7 @@ void journal_place(struct resident_queue *rq)
 {
     struct local *l = local_behind(&rq->core);
     struct key k;
+    assert(rq->place);
     key_queue(&k, KEY_PLACE, rq->face.id);
     buf_clear(&l->scratch);
     record_put_place(&l->scratch, rq->place);
@@ -303,6 +309,10 @@ static void joined(struct local_queue *lq, const struct queue_report *report)
     struct queue *q = &lq->rq->core;
     struct message *m = report->message;
     const struct lane *lane = &q->lanes[m->slot];
+    assert(lane_has_tail(lane));
+    assert(!lane_within_bound(lane, m->ready_ms, message_seq(m)));
+    assert(!tail_in_memory(q, message_seq(m)));
+    assert(m->home != HOME_COLD);
     /* A tail begins, and with it a bound: behind it there may be records on their way out. */
     if (lane->tail.ready + lane->tail.scheduled == 1 && l->cold_group > l->refill_group)
         l->refill_group = l->cold_group;
@@ -315,6 +325,8 @@ static void joined(struct local_queue *lq, const struct queue_report *report)
 
 static void came(struct local_queue *lq, const struct queue_report *report)
 {
+    assert(report->message->state == MESSAGE_READY);
+    assert(report->from == MESSAGE_SCHEDULED);
     if (!tail_is_cold(report->message))
         return;
     tail_count_cold(lq, report->slot, MESSAGE_READY, +1);
@@ -335,7 +347,9 @@ static void write_state(struct local_queue *lq, const struct message *m)
 static void changed(struct local_queue *lq, const struct queue_report *report)
 {
     struct message *m = report->message;
+    assert(seqmap_get(&lq->rq->core.messages, message_seq(m)) == m);
     if (m->home == HOME_COLD && report->first) {
+        assert(lq->cold_bytes >= message_bytes(m));
         lq->cold_bytes -= message_bytes(m);
         tail_count_cold(lq, report->slot, report->from, -1);
     }
@@ -382,6 +396,8 @@ static void write_whole(struct local_queue *lq, const struct message *m, enum ke
 {
     struct local *l = lq->local;
     struct key k;
+    assert(m->body || message_body_len(m) == 0);
+    assert(m->state == (tag == KEY_DEAD ? MESSAGE_DEAD : MESSAGE_DONE));
     key_seq(&k, tag, lq->rq->face.id, message_seq(m));
     buf_clear(&l->scratch);
     record_put_whole(&l->scratch, m, l->shared->boot, until_ms);
@@ -404,7 +420,9 @@ static void delete_all(struct local_queue *lq, const struct message *m, enum mes
 {
     struct local *l = lq->local;
     struct key k;
+    assert(from != MESSAGE_DEAD);
     if (tail_is_cold(m)) {
+        assert(lq->cold_bytes >= message_bytes(m));
         lq->cold_bytes -= message_bytes(m);
         tail_count_cold(lq, m->slot, from, -1);
     }
@@ -420,6 +438,9 @@ static void write_end(struct local_queue *lq, struct message *m, enum message_st
     struct queue *q = &lq->rq->core;
     bool kept = m->state == MESSAGE_DONE && q->config->history_ms > 0;
     bool has_key = m->dedup_len > 0 && m->state != MESSAGE_DEAD;
+    assert(!message_pending(m));
+    assert(m->state != MESSAGE_LEASED);
+    assert(m->state != from);
     if (!m->body && (has_key || kept || m->state == MESSAGE_DEAD))
         m->body = tail_read_body(q, m);
     if (has_key)
@@ -455,6 +476,8 @@ static void revived(struct local_queue *lq, const struct queue_report *report)
     struct message *m = report->message;
     struct message_id id = local_id(&lq->rq->core, m);
     struct key k;
+    assert(message_pending(m));
+    assert(m->touched); /* a dead letter was delivered */
     m->home = HOME_COLD;
     key_message(&k, &id);
     buf_clear(&l->scratch);
@@ -501,6 +524,7 @@ static void dedup_await(struct local_queue *lq, const char *key, size_t len, uin
     }
     journal_pend(lq);
     assert(len > 0);
+    assert(len <= KEY_MAX);
     assert(lq->dedup_count == lq->dedup_first || /* freed from the front, group by group */
            lq->dedup[lq->dedup_count - 1].group <= journal_group(lq->local)->number);
     lq->dedup[lq->dedup_count++] = (struct dedup_pending){
@@ -538,6 +562,8 @@ void journal_committed(struct local *l, uint64_t group)
 
 void journal_wait(struct local *l, uint64_t up_to)
 {
+    assert(!l->shared->reader || PLANTED(FIRED_APART)); /* no loop waits for a commit */
+    assert(up_to <= l->submitted + (l->open != NULL));
     if (l->open && up_to >= l->open->number) {
         if (l->present)
             resident_touch(l->present);
@@ -622,6 +648,7 @@ void journal_report(struct resident_queue *rq)
     struct queue *q = &rq->core;
     struct local_queue *lq = local_queue_of(q);
     lq->changed = true;
+    assert(lq->local->present == rq); /* its counters go into the same group */
     for (uint32_t i = 0; i < q->report_count; i++)
         reports[q->report[i].kind](lq, &q->report[i]);
     queue_reported(q);

@@ -118,6 +118,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
         {STORE_HOT, KEY_SCHEDULE}, {STORE_HOT, KEY_PLACE},
     };
     struct resident_queue *rq = resident_queue_of(op->queue);
+    assert(!local_queue_of(&rq->core)->parked); /* nothing comes after it */
     op->status = STATUS_OK;
     journal_write_cold(l);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -169,6 +170,8 @@ static bool apply(struct local *l, struct engine_op *op, struct instant now)
 {
     bool whole = true;
     struct local_queue *lq = local_queue_at(op->queue);
+    assert(!l->present); /* one op at a time */
+    assert(!lq || lq->guest_count + lq->ended_count == 0);
     l->present = lq ? lq->rq : NULL;
     if (lq)
         begin_op(lq, op, now);
@@ -231,6 +234,8 @@ static uint32_t before_sweep(struct resident_queue *rq, uint32_t max, struct ins
     struct local_queue *lq = local_queue_of(&rq->core);
     struct local *l = lq->local;
     uint32_t now_max = max;
+    assert(!l->present);
+    assert(!rq->held);
     l->present = rq;
     l->ready_before = rq->face.view.ready;
     walk_expire(rq, max, now);
@@ -247,6 +252,7 @@ static uint32_t before_sweep(struct resident_queue *rq, uint32_t max, struct ins
 static void after_sweep(struct resident_queue *rq, struct instant now)
 {
     struct local_queue *lq = local_queue_of(&rq->core);
+    assert(lq->local->present == rq);
     peaks_see(&lq->peaks, now.wall_ms, rq->face.next_seq);
     tail_count_on(lq);
     tail_top_up(rq, now);
@@ -273,6 +279,7 @@ static const struct resident_store local_store = {
     .after_sweep = after_sweep,
     .schedule_changed = journal_schedule,
     .place_changed = journal_place,
+    .check = local_queue_check,
 };
 
 /* Whether it needs space. What the queue's place refuses needs none, and a queue that moves to
@@ -330,6 +337,7 @@ static void refuse_storing(struct engine_op *op, enum status status)
 static void join_group(struct local *l, struct engine_op *op)
 {
     struct group *g = journal_group(l);
+    assert(!*g->last);
     op->next = NULL;
     *g->last = op;
     g->last = &op->next;
@@ -418,6 +426,8 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
 static void sweep_on(struct local *l, struct local_queue *lq)
 {
     uint32_t max = lq->sweep_max;
+    assert(!l->present);
+    assert(!lq->rq->held);
     lq->sweep_max = 0;
     l->sweep_bytes = 0;
     resident_sweep_queue(lq->rq, max, l->now);
@@ -474,6 +484,7 @@ static uint32_t poll(struct engine *e)
             e->failed = true;
         else
             journal_committed(l, g->number);
+        assert(g->shard == l->shard);
         assert(g->number == l->finished + 1);
         assert(g->number <= l->submitted);
         l->finished = g->number;
@@ -562,6 +573,8 @@ static void free_shard(struct local *l)
     size_t at = 0;
     for (struct resident_queue *rq; (rq = map_each(&l->r.queues, &at)); at = 0)
         local_queue_free(local_queue_of(&rq->core));
+    assert(!l->pending);
+    assert(!l->held);
     resident_fini(&l->r);
     while (l->spare) {
         struct group *g = l->spare;
@@ -585,6 +598,7 @@ static void await_groups(struct local *l)
     for (struct group *next; g; g = next) {
         next = g->next;
         assert(!g->first);
+        assert(g->number == l->finished + 1);
         l->finished = g->number;
         journal_recycle(l, g);
     }

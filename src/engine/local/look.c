@@ -30,6 +30,7 @@ struct look {
 static void note(struct looks *s, struct read_record *r)
 {
     assert(r->state != RECORD_ASKED);
+    assert(r->state == RECORD_FOUND || r->value.len == 0);
     r->next = s->records;
     s->records = r;
     map_put(&s->known, r->key.bytes, r->key.len, r);
@@ -42,6 +43,7 @@ static const struct read_record *known(const struct looks *s, const struct key *
 
 static void ask_for(struct looks *s, struct read_record *r)
 {
+    assert(!s->under_way);
     r->state = RECORD_ASKED;
     r->next = s->asked;
     s->asked = r;
@@ -267,6 +269,8 @@ static void page_begin(struct local_queue *lq, const struct key *prefix, const s
                        uint32_t want)
 {
     struct look_page *p = &lq->looks.page;
+    assert(want > 0);
+    assert(start->len >= prefix->len);
     page_clear(&lq->looks);
     *p = (struct look_page){.there = true, .prefix = *prefix, .start = *start, .next = *start};
     p->want = want;
@@ -599,6 +603,7 @@ void look_take(struct read_job *job)
     struct local_queue *lq = look->lq;
     if (lq) {
         assert(lq->looks.under_way == look);
+        assert(lq->rq->held);
         lq->looks.under_way = NULL;
         if (job->kind == READ_PAGE && lq->looks.page.there)
             page_take(lq, job);

@@ -50,6 +50,7 @@ static size_t keep(struct read_job *job, const char *data, size_t len, const str
         return 0;
     }
     m->home = HOME_COLD;
+    assert(job->count < job->max);
     job->found[job->count++] = m;
     return message_body_len(m);
 }
@@ -254,6 +255,7 @@ void read_run(struct store *store, struct read_job *job)
     job->more = false;
     job->damage = NULL;
     reads[job->kind](store, job);
+    assert(job->kind == READ_DUE || job->count <= job->max);
 }
 
 void read_free(struct read_job *job)
@@ -359,6 +361,7 @@ void reader_submit(struct reader *r, struct read_job *job)
 
 struct read_job *reader_take(struct reader *r, uint32_t shard)
 {
+    assert(shard < r->shard_count);
     pthread_mutex_lock(&r->mutex);
     struct read_list *out = &r->out[shard];
     struct read_job *list = out->first;

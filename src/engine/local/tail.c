@@ -14,6 +14,8 @@ bool tail_in_memory(struct queue *q, uint64_t seq)
 void tail_count_cold(struct local_queue *lq, uint8_t slot, enum message_state state, int by)
 {
     uint64_t *count = state == MESSAGE_READY ? &lq->cold[slot].ready : &lq->cold[slot].scheduled;
+    assert(slot < LEVEL_COUNT_MAX);
+    assert(state == MESSAGE_READY || state == MESSAGE_SCHEDULED);
     assert(by > 0 || *count > 0);
     assert(by > 0 || lq->cold_here > 0);
     *count += (uint64_t)(int64_t)by;
@@ -42,6 +44,7 @@ void tail_limbo_add(struct local_queue *lq, struct message *m)
         lq->limbo_first = 0;
     }
     journal_pend(lq);
+    assert(tail_is_cold(m));
     assert(lq->limbo_count == lq->limbo_first || /* freed from the front, group by group */
            lq->limbo[lq->limbo_count - 1].group <= journal_group(lq->local)->number);
     lq->limbo[lq->limbo_count++] = (struct limbo){m, journal_group(lq->local)->number};
@@ -75,6 +78,7 @@ bool tail_take_in(struct queue *q, struct message *m, struct instant now)
         message_free(m);
         return false;
     }
+    assert(tail_is_cold(m));
     queue_tail_take(q, m);
     m->state = MESSAGE_SCHEDULED;
     queue_restore(q, m, tail_ready_ms(q, m->slot, now));
@@ -213,6 +217,8 @@ char *tail_read_body(struct queue *q, const struct message *m)
     struct key k;
     bool damaged = false;
     char *body = NULL;
+    assert(!m->body);
+    assert(m->home == HOME_COLD); /* of the others memory has the body */
     key_message(&k, &id);
     struct message *copy = NULL;
     if (look_get(local_queue_of(q), &k, &l->scratch, &damaged))
@@ -245,6 +251,7 @@ static void spill_last(struct queue *q, struct message *m)
     enum message_state from = m->state;
     bool had_tail = lane_has_tail(lane), was_cold = m->home == HOME_COLD;
     assert(!m->touched);
+    assert(message_pending(m));
     assert(m->body || message_body_len(m) == 0);
     if (!had_tail)
         queue_tail_advance(q, m->slot, l->now.wall_ms);
