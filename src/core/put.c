@@ -20,9 +20,10 @@ static bool full(const struct queue *q, const struct draft *d)
 {
     const struct queue_view *v = q->view;
     uint64_t len = (uint64_t)d->payload_len + d->metadata_len;
-    return (q->config->max_depth &&
-            v->ready + v->scheduled >= q->config->max_depth + PLANTED(QUOTA_OFF_BY_ONE)) ||
-           (q->config->max_bytes && v->bytes + len > q->config->max_bytes);
+    uint64_t depth = share_limit(q->share, SHARE_DEPTH, q->config->max_depth);
+    uint64_t bytes = share_limit(q->share, SHARE_BYTES, q->config->max_bytes);
+    return (q->config->max_depth && v->ready + v->scheduled >= depth + PLANTED(QUOTA_OFF_BY_ONE)) ||
+           (q->config->max_bytes && v->bytes + len > bytes);
 }
 
 /* The message alone is larger than the queue may be, so waiting for room would not help. */

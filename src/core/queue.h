@@ -26,6 +26,7 @@
 #include "core/config.h"
 #include "core/message.h"
 #include "core/policy.h"
+#include "core/share.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -202,6 +203,7 @@ struct queue {
     struct queue_config *config;
     struct queue_view *view;
     uint64_t *next_seq;
+    const uint64_t *share; /* the engine's: of the limits, SHARE_COUNT numbers; NULL: all */
 
     struct lane lanes[LEVEL_COUNT_MAX]; /* by slot */
     struct order leased;                /* by lease_until_ms, monotonic */

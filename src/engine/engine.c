@@ -14,6 +14,7 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_SET] = "queue_set",
     [ENGINE_QUEUE_DELETE] = "queue_delete",
     [ENGINE_QUEUE_PLACE] = "queue_place",
+    [ENGINE_QUEUE_SHARE] = "queue_share",
     [ENGINE_PUT] = "put",
     [ENGINE_IMPORT] = "import",
     [ENGINE_CLAIM] = "claim",
@@ -96,6 +97,12 @@ static inline void assert_asked(const struct engine_op *op)
         assert(op->place.epoch > 0);
         assert(op->place.epoch <= INT64_MAX);
         assert(op->place.map_len <= PLACE_MAP_MAX);
+    }
+    if (op->verb == ENGINE_QUEUE_SHARE) {
+        const struct queue_share *next = op->share.next;
+        assert(op->share.used);
+        assert(!next || (next->epoch > 0 && next->epoch <= INT64_MAX));
+        assert(!next || next->note_len <= PLACE_MAP_MAX);
     }
 }
 
@@ -232,6 +239,22 @@ struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map
     if (map_len > 0)
         memcpy(p->map, map, map_len);
     return p;
+}
+
+struct queue_share *queue_share_new(void)
+{
+    struct queue_share *s = mem_zalloc(sizeof(*s));
+    s->epoch = 1;
+    return s;
+}
+
+struct queue_share *queue_share_copy(const struct queue_share *share)
+{
+    if (!share)
+        return NULL;
+    struct queue_share *s = mem_alloc(sizeof(*s) + share->note_len);
+    memcpy(s, share, sizeof(*s) + share->note_len);
+    return s;
 }
 
 void engine_finish(struct engine *e, struct engine_op *op)

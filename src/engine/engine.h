@@ -52,8 +52,8 @@
  *   6. ENGINE_REFUSED is for one op that the store will never take, however often it is asked. The
  *      other ops of its group are done without it.
  *   7. At most one unexpired receipt exists for a message.
- *   8. In a DURABLE engine leases, attempts, order, totals, configurations and places (struct
- *      queue_place) survive a restart.
+ *   8. In a DURABLE engine leases, attempts, order, totals, configurations, places (struct
+ *      queue_place) and shares (struct queue_share) survive a restart.
  *   9. Foreign errors stop inside. They become a status, and engine_health() has the words.
  *  10. The cost of an op does not depend on how many messages wait, are scheduled or are leased.
  *
@@ -65,7 +65,8 @@
  *   import_key, import_from_slot                   messages from elsewhere (queue.h)
  *   schedule_copy, schedule_inherit, schedule_after schedules (schedule.h)
  *   message_new, message_set_…, message_free       a message to show (message.h)
- *   engine_moved, queue_place_new                  the place of a queue (below), as is the next
+ *   engine_moved, queue_place_new                  the place of a queue (below), as are the next
+ *   share_limit, queue_share_new, …_copy           the share of a queue (core/share.h)
  *   engine_finish                                  an op is done
  * An engine that keeps its queues in this process takes core/queue.h as a whole, through
  * resident.h: then every verb but QUEUE_SET and QUEUE_DELETE is there already. (QUEUE_OPEN is for
@@ -89,6 +90,15 @@ struct queue_place {
     bool closed;    /* no new messages come in; what is there is claimed, moved and settled */
     uint32_t map_len;
     char map[]; /* text of the caller's, which the engine keeps and does not read */
+};
+
+/* How much of the limits of a larger queue this queue may use. A caller that spreads a queue over
+ * several stores divides its limits among them, and each store keeps to its share. */
+struct queue_share {
+    uint64_t epoch; /* grows by one with each change; the share of a new part has the epoch 1 */
+    uint64_t most[SHARE_COUNT]; /* by limit (core/share.h), 0 to SHARE_WHOLE */
+    uint32_t note_len;
+    char note[]; /* text of the caller's, which the engine keeps and does not read */
 };
 
 /* A queue as the layer above sees it: the head of each engine's own struct. The caller reads it,
@@ -593,6 +603,10 @@ static inline bool engine_only_known(const struct engine_op *op)
 }
 /* To be freed with free(). */
 struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map, uint32_t map_len);
+/* The share of a part that is being made: nothing of any limit. To be freed with free(), as the
+ * copy. */
+struct queue_share *queue_share_new(void);
+struct queue_share *queue_share_copy(const struct queue_share *share); /* of NULL: NULL */
 
 /* For engines: reports an op as done, from inside poll. The op is the caller's again, and may be
  * gone when this returns. */

@@ -33,7 +33,10 @@ static void queue_set(struct memory *m, struct engine_op *op, struct instant now
     assert(ok);
     uint32_t id = engine_queue_id(m->next_queue_id, op);
     assert(id > 0); /* it has come round */
-    op->queue = &resident_queue_new(&m->r, op->set.name, id, &config)->face;
+    struct resident_queue *rq = resident_queue_new(&m->r, op->set.name, id, &config);
+    if (op->set.celled)
+        resident_share(rq, queue_share_new());
+    op->queue = &rq->face;
 }
 
 /* The name is free at once; the struct goes when the op is reported. */

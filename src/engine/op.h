@@ -29,6 +29,7 @@
 
 struct engine_op;
 struct engine_queue;
+struct queue_share;
 
 /* Callbacks of the caller. All of them run on the shard's thread. An engine calls `done` from
  * engine_poll() alone, and the others before it, from engine_submit() or engine_poll(). `done` may
@@ -127,6 +128,26 @@ enum engine_verb {
      *   - a place is kept, copied by backups and deleted with its queue */
     ENGINE_QUEUE_PLACE,
 
+    /* Asks for the share that a queue has of its limits (struct queue_share), or gives it another.
+     * Triage:
+     *   - share.next is NULL, which only asks; or its epoch is 1 to INT64_MAX, each of its numbers
+     *     0 to SHARE_WHOLE, and its note up to PLACE_MAP_MAX bytes of UTF-8, no NUL
+     * Engine:
+     *   - if the epoch of share.next is that of the present share (0 when there is none) plus 1,
+     *     the store takes it in one step; share.stale is false. Otherwise nothing is changed and
+     *     share.stale is true, which is OK too
+     *   - share.now is the share that the queue has then, malloc()ed and the caller's to free;
+     *     NULL: it has none. share.used is what the queue holds (share_used())
+     *   - of a limit that is set the queue uses no more than the share's number for it: PUT as to
+     *     max_depth and max_bytes, and without LIVE_VIEW also CLAIM as to max_in_flight. With
+     *     LIVE_VIEW the caller sees to in-flight shares. What the queue holds already stays
+     *   - when a share was taken, share.used is exact for the limits that are set, and no PUT or
+     *     CLAIM that goes by an older share takes effect any more, in no process
+     *   - a queue that is made with set.celled has the share of queue_share_new()
+     *   - the configuration and its version stay: no op is `outdated` by it. A share is kept,
+     * copied by backups and deleted with its queue */
+    ENGINE_QUEUE_SHARE,
+
     /* Stores the drafts of put.items, in order.
      * Triage:
      *   - count is 1 or more; draft.body holds payload, metadata and dedup key, one after the other
@@ -143,7 +164,7 @@ enum engine_verb {
      *   - the time to live is draft.ttl_ms, or the queue's for TTL_DEFAULT; 0 is none
      *   - in this order: UNKNOWN_PRIORITY; deduplicated; PAYLOAD_TOO_LARGE, when it would not fit
      *     into max_bytes of an empty queue; QUEUE_FULL, when ready and scheduled have reached
-     *     max_depth or would pass max_bytes
+     *     max_depth or would pass max_bytes, or the queue's share of these
      *   - an item with only_known is never stored: OK and deduplicated as above, or
      *     MESSAGE_NOT_FOUND when no message has its key; no limit of the queue refuses it
      *   - MOVED, then STORAGE_FULL, are before all of these, and are for the op with all its items
@@ -184,7 +205,8 @@ enum engine_verb {
      *   - a message whose time to live has passed is never leased; it ends as in a sweep
      *   - never more than plan->room[slot] from a lane (UINT32_MAX: no limit). An engine may lower
      *     room[] as it goes; nobody reads it afterwards
-     *   - without LIVE_VIEW: also never beyond max_in_flight of level and queue at that moment
+     *   - without LIVE_VIEW: also never beyond max_in_flight of level and queue at that moment, and
+     *     the queue's share of these
      *   - for steps in turn the engine asks policy_turn() for each message when it takes it, and
      *     pays with policy_spend(). Claims of one policy see what those before them have paid. An
      *     engine that decides elsewhere takes the tokens there, and pays at done
@@ -401,9 +423,9 @@ struct engine_op {
     void *user;
     /* Set by the engine. */
     enum status status;
-    /* A SHARED engine, for QUEUE_SET, CLAIM, ESCALATE, HEADS and COUNT: the configuration by which
-     * the op was made has been replaced by another process, and q->config is the new one. Nothing
-     * was done; status is not OK. engine_submit() clears it. */
+    /* A SHARED engine, for QUEUE_SET, QUEUE_SHARE, CLAIM, ESCALATE, HEADS and COUNT: the
+     * configuration by which the op was made has been replaced by another process, and q->config is
+     * the new one. Nothing was done; status is not OK. engine_submit() clears it. */
     bool outdated;
     /* The engine's own, from submit until engine_finish(). */
     struct engine_op *next;
@@ -437,6 +459,12 @@ struct engine_op {
             uint32_t map_len;
             bool stale; /* out */
         } place;
+        struct { /* QUEUE_SHARE */
+            const struct queue_share *next;
+            uint64_t *used;          /* out: the caller's, SHARE_COUNT numbers */
+            struct queue_share *now; /* out */
+            bool stale;              /* out */
+        } share;
         struct {
             struct put_item *items;
             uint32_t count;

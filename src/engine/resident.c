@@ -95,6 +95,13 @@ void resident_place(struct resident_queue *rq, struct queue_place *place)
     rq->face.place = rq->place = place;
 }
 
+void resident_share(struct resident_queue *rq, struct queue_share *share)
+{
+    free(rq->share);
+    rq->share = share;
+    rq->core.share = share ? share->most : NULL;
+}
+
 static void due_set(struct order *timers, struct due *d, int64_t at_ms)
 {
     bool listed = d->node.height > 0;
@@ -141,6 +148,7 @@ void resident_queue_free(struct resident_queue *rq)
     due_free(rq->due_mono);
     resident_schedules_free(rq);
     resident_place(rq, NULL);
+    resident_share(rq, NULL);
     assert(*rq->core.memory_total >= rq->core.memory);
     *rq->core.memory_total -= rq->core.memory;
     rq->core.memory = 0;

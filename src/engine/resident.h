@@ -33,6 +33,7 @@ struct resident_queue {
     bool held;   /* its ops wait for the store, and time does nothing to it meanwhile */
     void *store; /* the engine's own */
     struct queue_place *place;    /* owned: what face.place shows */
+    struct queue_share *share;    /* owned; NULL: it has none. The core goes by its numbers */
     struct recurring **schedules; /* owned, by name; face.schedules of them */
     struct recurring *firing;     /* a schedule that is being fired: its new timing is to be stored
                                      in one group with the message */
@@ -64,6 +65,7 @@ struct resident_store {
     void (*schedule_changed)(struct resident_queue *rq, const char *name, const struct schedule *s);
     void (*place_changed)(struct resident_queue *rq); /* the queue has another place */
     void (*check)(struct resident_queue *rq); /* asserts its own invariants; for resident_check() */
+    void (*share_changed)(struct resident_queue *rq); /* … another share */
 };
 
 struct resident {
@@ -118,6 +120,7 @@ static inline void resident_report(struct resident_queue *rq)
 }
 
 void resident_place(struct resident_queue *rq, struct queue_place *place); /* changes owner */
+void resident_share(struct resident_queue *rq, struct queue_share *share); /* changes owner */
 void resident_put(struct resident_queue *rq, struct put_item *item, struct instant now);
 
 /* resident_schedules.c */

@@ -73,6 +73,20 @@ static void apply_place(struct resident_queue *rq, struct engine_op *op, struct 
         rq->engine->store->place_changed(rq);
 }
 
+static void apply_share(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    const struct queue_share *next = op->share.next;
+    (void)now;
+    op->share.stale = next && next->epoch != (rq->share ? rq->share->epoch : 0) + 1;
+    if (next && !op->share.stale) {
+        resident_share(rq, queue_share_copy(next));
+        if (rq->engine->store)
+            rq->engine->store->share_changed(rq);
+    }
+    op->share.now = queue_share_copy(rq->share);
+    share_used(&rq->face.view, op->share.used);
+}
+
 static void put_elsewhere(struct resident_queue *rq, struct put_item *item, struct instant now)
 {
     struct dedup_hit hit;
@@ -406,6 +420,7 @@ static void apply_dead_bulk(struct resident_queue *rq, struct engine_op *op, str
 
 static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_QUEUE_PLACE] = apply_place,
+    [ENGINE_QUEUE_SHARE] = apply_share,
     [ENGINE_PUT] = apply_put,
     [ENGINE_IMPORT] = apply_import,
     [ENGINE_CLAIM] = apply_claim,

@@ -80,6 +80,10 @@ static void put_question(struct buf *out, const struct engine_op *op)
     case ENGINE_QUEUE_PLACE:
         buf_printf(out, " epoch=%" PRIu64 " closed=%d", op->place.epoch, op->place.closed);
         break;
+    case ENGINE_QUEUE_SHARE:
+        if (op->share.next)
+            buf_printf(out, " epoch=%" PRIu64, op->share.next->epoch);
+        break;
     default:
         break;
     }
@@ -137,6 +141,9 @@ static void put_answer(struct buf *out, const struct engine_op *op)
         break;
     case ENGINE_QUEUE_PLACE:
         buf_printf(out, " stale=%d", op->place.stale);
+        break;
+    case ENGINE_QUEUE_SHARE:
+        buf_printf(out, " stale=%d", op->share.stale);
         break;
     default:
         break;

@@ -221,6 +221,31 @@ static void keep_shown(struct engine_op *op, const struct engine_queue *q, const
     s->body = mem_dup(m->body, m->payload_len);
 }
 
+/* The store is an engine whose caller sees to the in-flight limits. */
+static void keep_limits(const struct depot *d, struct plan *plan)
+{
+    const struct queue_config *config = &d->queue->config;
+    const struct queue_view *v = &d->queue->view;
+    const uint64_t *share = d->share ? d->share->most : NULL;
+    for (int rank = 0; rank < config->level_count; rank++) {
+        const struct level *l = &config->levels[rank];
+        uint64_t most = share_limit(share, SHARE_LEVEL + l->slot, l->max_in_flight);
+        uint64_t leased = v->lanes[l->slot].leased, room = leased < most ? most - leased : 0;
+        if (l->max_in_flight > 0 && room < plan->room[l->slot])
+            plan->room[l->slot] = (uint32_t)room;
+    }
+    uint64_t most = share_limit(share, SHARE_IN_FLIGHT, config->max_in_flight);
+    uint64_t room = v->leased < most ? most - v->leased : 0;
+    if (config->max_in_flight > 0 && room < plan->want)
+        plan->want = (uint32_t)room;
+}
+
+static void keep_share(struct depot *d, const struct engine_op *op)
+{
+    free(d->share);
+    d->share = queue_share_copy(op->share.now);
+}
+
 /* Hands a copy of the op to the store, with the store's queue, and takes the answer from it. */
 static void carry_out(struct depot *d, struct engine_op *op)
 {
@@ -235,6 +260,9 @@ static void carry_out(struct depot *d, struct engine_op *op)
         inner.sweep.touched = nothing_touched;
         inner.sweep.due = NULL;
     }
+    uint32_t want = op->verb == ENGINE_CLAIM ? op->claim.plan->want : 0;
+    if (op->verb == ENGINE_CLAIM)
+        keep_limits(d, inner.claim.plan);
     engine_submit(d->engine, &inner, now_at(d));
     engine_flush(d->engine);
     engine_poll(d->engine);
@@ -256,6 +284,10 @@ static void carry_out(struct depot *d, struct engine_op *op)
     }
     if (op->verb == ENGINE_QUEUE_SET && !op->status)
         d->queue = inner.queue;
+    if (op->verb == ENGINE_CLAIM)
+        op->claim.plan->want = want;
+    if (op->verb == ENGINE_QUEUE_SHARE && !op->status)
+        keep_share(d, op);
 }
 
 static void apply_op(struct depot *d, struct engine_op *op)
@@ -611,6 +643,7 @@ void depot_fini(struct depot *d)
 {
     assert(!d->clients);
     engine_close(&d->engine, 1);
+    free(d->share);
 }
 
 void depot_leave(struct depot *d, int64_t until_us)

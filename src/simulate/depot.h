@@ -34,6 +34,7 @@ struct depot {
     uint32_t number;
     struct engine *engine;      /* owned: memory */
     struct engine_queue *queue; /* its queue, or NULL */
+    struct queue_share *share;  /* owned: of the queue, as it was asked for last; or NULL */
     uint64_t chance;
     int64_t clock_us; /* how wrong its clock is */
     int64_t free_us;  /* when it has done all that has reached it */

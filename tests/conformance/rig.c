@@ -63,7 +63,7 @@ static void empty_database(const char *conninfo)
         " TRUNCATE triage.schedule, triage.queue, triage.level, triage.ready, triage.scheduled, "
         "triage.leased,"
         " triage.dead, triage.history, triage.body, triage.dedup, triage.tally, triage.lane,"
-        " triage.counted, triage.waiting, triage.mark RESTART IDENTITY;"
+        " triage.counted, triage.waiting, triage.mark, triage.share RESTART IDENTITY;"
         " ALTER SEQUENCE triage.seq RESTART;"
         " UPDATE triage.sweeping SET floor_ms = -140737488355328, full_ms = 0;"
         " END IF; END $$";

@@ -109,7 +109,10 @@ static void queue_set(struct example *x, struct engine_op *op, struct instant no
     bool ok = levels_adopt_slots(NULL, NULL, &config, NULL);
     assert(ok);
     uint32_t id = atomic_fetch_add(&x->shared->next_queue_id, 1);
-    op->queue = &resident_queue_new(&x->r, op->set.name, id, &config)->face;
+    struct resident_queue *rq = resident_queue_new(&x->r, op->set.name, id, &config);
+    if (op->set.celled)
+        resident_share(rq, queue_share_new());
+    op->queue = &rq->face;
 }
 
 static void apply(struct example *x, struct engine_op *op, struct instant now)

@@ -149,6 +149,19 @@ static void check_place(const char *data, size_t len)
     buf_fini(&again);
 }
 
+static void check_share(const char *data, size_t len)
+{
+    struct buf again = {0};
+    struct queue_share *share = record_get_share(data, len);
+    if (!share)
+        return;
+    assert(share->epoch > 0 && share->note_len <= PLACE_MAP_MAX);
+    record_put_share(&again, share);
+    assert_kept(&again, data, len);
+    free(share);
+    buf_fini(&again);
+}
+
 static void check_keys(const char *data, size_t len)
 {
     struct message_id id;
@@ -180,7 +193,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const checks[])(const char *data, size_t len) = {
         check_message,  check_state, check_whole,    check_dedup, check_queue,
-        check_counters, check_keys,  check_schedule, check_place,
+        check_counters, check_keys,  check_schedule, check_place, check_share,
     };
     struct input in = {data, size};
     uint8_t choice = input_byte(&in);

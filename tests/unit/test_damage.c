@@ -311,6 +311,35 @@ static void a_place_that_does_not_decode_is_damage(void **state)
     assert_refused_at_start("damaged place record");
 }
 
+static void put_share(uint32_t id, const struct queue_share *share, size_t cut)
+{
+    struct buf value = {0};
+    struct key k;
+    key_queue(&k, KEY_SHARE, id);
+    record_put_share(&value, share);
+    value.len -= cut;
+    put_record(STORE_HOT, &k, &value);
+    buf_fini(&value);
+}
+
+static void a_share_that_does_not_decode_is_damage(void **state)
+{
+    (void)state;
+    struct queue_share share = {.epoch = 1};
+    open_store();
+    put_share(queue_id, &share, 1);
+    assert_refused_at_start("damaged share record");
+}
+
+static void a_share_larger_than_any_limit_is_damage(void **state)
+{
+    (void)state;
+    struct queue_share share = {.epoch = 1, .most = {(uint64_t)SHARE_WHOLE + 1}};
+    open_store();
+    put_share(queue_id, &share, 0);
+    assert_refused_at_start("damaged share record");
+}
+
 static void a_place_of_no_queue_is_damage(void **state)
 {
     (void)state;
@@ -575,6 +604,8 @@ int main(void)
         TEST(a_key_with_something_behind_it_is_damage),
         TEST(a_place_that_does_not_decode_is_damage),
         TEST(a_place_of_no_queue_is_damage),
+        TEST(a_share_that_does_not_decode_is_damage),
+        TEST(a_share_larger_than_any_limit_is_damage),
         TEST(an_inspection_knows_what_a_place_is),
         TEST(two_messages_of_one_number_are_damage),
         TEST(a_message_that_the_counters_do_not_have_is_damage),

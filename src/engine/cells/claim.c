@@ -12,12 +12,14 @@
  * so that W has a bound. */
 #include "base/mem.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS_MAX 64
-#define STALE_MS   40 /* a claim waits for a look at heads that are known from longer ago */
+#define ROUNDS_MAX          64
+#define CLAIM_DIVISIONS_MAX 2
+#define STALE_MS            40 /* a claim waits for a look at heads that are known from longer ago */
 
 /* What is known */
 
@@ -38,8 +40,10 @@ static uint64_t step_known(const struct partition *p, const struct plan *plan, u
     uint64_t known = 0;
     if (!partition_serves(p) || s->found >= s->max)
         return 0;
-    for (uint32_t i = 0; i < s->lane_count; i++)
-        known += lane_known(p, &plan->lanes[s->first_lane + i]);
+    for (uint32_t i = 0; i < s->lane_count; i++) {
+        const struct plan_lane *lane = &plan->lanes[s->first_lane + i];
+        known += share_blocks(p, lane->slot) ? 0 : lane_known(p, lane);
+    }
     return known;
 }
 
@@ -272,12 +276,27 @@ static void copy_steps(const struct plan *plan, uint32_t from, uint32_t end, str
     }
 }
 
+/* A cell with an exact view has its share kept by us. */
+static void limit_by_share(const struct queue_config *config, const struct partition *p,
+                           struct plan *mine)
+{
+    for (int rank = 0; rank < config->level_count; rank++) {
+        uint8_t slot = config->levels[rank].slot;
+        uint64_t room = share_room(p, slot);
+        mine->room[slot] = room < mine->room[slot] ? (uint32_t)room : mine->room[slot];
+    }
+    uint64_t room = share_room(p, -1);
+    mine->want = room < mine->want ? (uint32_t)room : mine->want;
+}
+
 /* The limits are for all partitions together: no partition may use what is left by itself alone. */
 static void limit(const struct trip *t, const struct partition *p, struct plan *mine)
 {
     const struct queue_config *config = &t->whole->face.config;
     if (!cell_is_live(p->cell) && t->whole->there == 1)
         return; /* it keeps them itself */
+    if (cell_is_live(p->cell) && !whole_is_live(t->whole))
+        limit_by_share(config, p, mine);
     for (int rank = 0; rank < config->level_count; rank++) {
         uint32_t room = policy_lane_room(config, &t->whole->face.view, rank);
         uint32_t *mine_room = &mine->room[config->levels[rank].slot];
@@ -612,6 +631,76 @@ static void round_done(struct trip *t)
     claim_round(t);
 }
 
+/* Shares */
+
+/* How much of a lane the claim would have from a partition, if its share did not matter. */
+static uint64_t wanted_of(const struct trip *t, const struct partition *p,
+                          const struct plan_lane *lane)
+{
+    uint64_t known = partition_serves(p) ? lane_known(p, lane) : 0;
+    uint64_t left = left_of(t) > 0 ? left_of(t) : 1;
+    return known < left ? known : left;
+}
+
+/* Whether a partition has something in this lane that only its share keeps it from giving, as far
+ * as is known. `barren`: it was asked for it in vain. */
+static bool is_short(const struct trip *t, const struct partition *p, const struct plan_lane *lane,
+                     bool barren)
+{
+    const struct queue_config *config = &t->whole->face.config;
+    bool limited = config->max_in_flight > 0 || config->levels[lane->rank].max_in_flight > 0;
+    uint64_t want = wanted_of(t, p, lane);
+    return limited && want > 0 && (barren || share_lacks(p, lane->slot, want)) &&
+           policy_lane_room(config, &t->whole->face.view, lane->rank) > 0;
+}
+
+/* `idle`: only if what it lacks lies idle in another cell, as far as is known. */
+static bool anybody_short(const struct trip *t, bool idle)
+{
+    const struct plan *plan = plan_of(t);
+    const struct queue_view *v = &t->whole->face.view;
+    if (!shares_apply(t->whole) || whole_is_live(t->whole) ||
+        policy_room(&t->whole->face.config, v) == 0)
+        return false;
+    for (uint32_t step = 0; step < plan->step_count; step++) {
+        const struct plan_step *s = &plan->steps[step];
+        for (uint32_t i = 0; s->found < s->max && i < s->lane_count; i++) {
+            const struct plan_lane *lane = &plan->lanes[s->first_lane + i];
+            for (uint32_t k = 0; k < t->cells->cell_count; k++) {
+                const struct partition *p = &t->whole->partitions[k];
+                if (is_short(t, p, lane, step < t->barren[k]) &&
+                    (!idle || share_idles(p, lane->slot, wanted_of(t, p, lane))))
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void divided(struct trip *t)
+{
+    memset(t->barren, 0, t->cells->cell_count * sizeof(t->barren[0]));
+    whole_merge(t->whole);
+    claim_round(t);
+}
+
+/* A claim that could have more waits until the limits have been divided anew; so does one that
+ * could have something, if a share that some cell lacks lies idle in another: what the cell has may
+ * be more urgent. If others need that share, too, or the claim has all that it wants, it does not
+ * wait; but what was passed over is to have its turn. `step`: for which somebody has something. */
+static bool divide(struct trip *t, uint32_t step, bool over)
+{
+    if (t->op->outdated || !anybody_short(t, step < plan_of(t)->step_count))
+        return false;
+    if (over || t->divisions >= CLAIM_DIVISIONS_MAX) {
+        shares_want(t->whole);
+        return false;
+    }
+    t->divisions++;
+    shares_await(t, false, divided);
+    return true;
+}
+
 static void looked_all(struct trip *t)
 {
     whole_merge(t->whole);
@@ -631,12 +720,15 @@ static void claim_round(struct trip *t)
         claim_finish(t);
         return;
     }
+    bool looks = step == plan->step_count && !over && !t->fresh && t->op->claim.found == 0;
+    if (!looks && divide(t, step, over))
+        return;
     t->submitting = true;
     t->cells->base.counters.own[COUNT_ROUNDS]++;
     if (step < plan->step_count) {
         t->want = t->op->claim.found;
         ask(t, step);
-    } else if (!over && !t->fresh && t->op->claim.found == 0) {
+    } else if (looks) {
         look_everywhere(t);
         step = UINT32_MAX;
     }

@@ -38,6 +38,7 @@ struct cells_engine;
 struct whole;
 struct trip;
 struct cell_part;
+struct shares;
 
 /* What the kind counts, in the order of its table. Each has one place among its counters; the
  * window has three, and what is counted by cell has CELLS_METERED. */
@@ -48,6 +49,7 @@ enum {
     COUNT_LOOKS,
     COUNT_STRAY,
     COUNT_PASSED,
+    COUNT_DIVISIONS,
     COUNT_WINDOW,
     COUNT_BY_CELL,
 };
@@ -130,6 +132,7 @@ struct whole {
     struct split_plan *splitting; /* owned: proposed, and not answered yet: splits.c; or NULL */
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
+    struct shares *shares;         /* owned: of its limits, shares.c; NULL: none were asked for */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
     uint32_t there;                /* partitions with a handle */
     struct partition partitions[]; /* one for each cell, by its number */
@@ -234,6 +237,10 @@ struct trip {
     bool stale;                       /* the home had a newer one */
     uint64_t epoch; /* PUT: of the placement whose moves are looked at. PLACEMENT: of the one that a
                        partition had when it was removed */
+    bool must;      /* shares.c: it fails if not every cell confirms */
+    uint32_t divisions;       /* CLAIM, PUT: how often it has waited for shares to be others */
+    bool crowded;             /* PUT: a partition has refused items for which there may be room */
+    struct partition *pinned; /* PUT: … and it gets the room, or NULL */
 };
 
 #define WHOLE_TAG     TAG('w', 'h', 'o', 'l')
@@ -314,6 +321,8 @@ bool place_lacks(const struct whole *w); /* messages may not be put before it ha
 void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struct trip *t));
 /* Whether the cell of this partition refuses what is sent by an older placement. */
 bool place_holds(const struct partition *p);
+/* Whether no cell before this one can be the home: it has the queue, or is known not to. */
+bool home_is_sure(const struct whole *w, const struct partition *home);
 /* Makes `next`, which stays the caller's, the placement at the home of the queue; the trip, or
  * NULL, waits for it. False: there is nobody to ask. */
 bool place_propose(struct trip *t, struct whole *w, const struct placement *next);
@@ -385,10 +394,13 @@ bool whole_can_spread(
 part_done whole_mended; /* manage.c: it was made, or is deleted again if the queue was meanwhile */
 /* manage.c: `part` makes a partition of the queue in its cell. */
 void whole_make_in(const struct whole *w, struct cell_part *part);
-void wholes_mend(struct cells_engine *c);       /* manage.c: makes partitions that are missing */
-trip_verb trip_home;                            /* manage.c: schedules */
-trip_verb trip_put, trip_import;                /* put.c */
-trip_verb put_again;                            /* put.c: a cell has a newer placement */
+void wholes_mend(struct cells_engine *c); /* manage.c: makes partitions that are missing */
+trip_verb trip_home;                      /* manage.c: schedules */
+trip_verb trip_put, trip_import;          /* put.c */
+trip_verb put_again; /* put.c: a cell has a newer placement, or another has room */
+/* put.c: of a PUT that went to one partition, items that were refused may find room */
+bool put_is_crowded(struct trip *t);
+void put_refused_fire(struct trip *t);          /* put.c: so may the message of a schedule, later */
 trip_verb trip_claim;                           /* claim.c */
 trip_verb trip_one, trip_settle, trip_escalate; /* settle.c */
 trip_verb trip_count, trip_heads;               /* count.c */

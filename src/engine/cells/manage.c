@@ -5,6 +5,7 @@
  * last: two servers that do it at the same time meet there. */
 #include "base/mem.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,12 +136,23 @@ static void made_all(struct trip *t)
     hand_out(t, t->op->set.name);
 }
 
+/* Each partition begins with a share of nothing. */
+static void divide_made(struct trip *t)
+{
+    struct whole *w = by_name(t, t->op->set.name);
+    t->whole = w;
+    if (w && shares_apply(w))
+        shares_await(t, false, made_all);
+    else
+        made_all(t);
+}
+
 /* Nothing was put into it yet if this server has made it. */
 static void place_made(struct trip *t)
 {
     struct whole *w = by_name(t, t->op->set.name);
     if (w)
-        place_first(t, w, !t->op->set.existed, made_all);
+        place_first(t, w, !t->op->set.existed, divide_made);
     else
         made_all(t);
 }
@@ -265,7 +277,8 @@ void wholes_mend(struct cells_engine *c)
 }
 
 /* Changing one. First every cell is asked whether it would take the change: a level may have
- * messages in one cell alone. Then it is changed at home, then in the others. */
+ * messages in one cell alone. Then it is changed at home, then in the others. Then its limits are
+ * divided anew: the change is not answered before every cell keeps to them. */
 
 enum { CHANGE_ASKING, CHANGE_HOME, CHANGE_OTHERS };
 
@@ -314,6 +327,11 @@ static void change_some(struct trip *t, bool dry, bool home)
     trip_await(t, change_next);
 }
 
+static void change_divided(struct trip *t)
+{
+    trip_finish(t, t->status);
+}
+
 static void change_next(struct trip *t)
 {
     bool others = t->at > CHANGE_HOME + 1;
@@ -324,7 +342,10 @@ static void change_next(struct trip *t)
     if ((t->status && !others) || t->op->set.dry || others) {
         whole_follow(t->whole);
         t->op->outdated = false;
-        trip_finish(t, t->status);
+        if (others && !t->status && !t->op->set.dry && shares_apply(t->whole))
+            shares_await(t, true, change_divided);
+        else
+            trip_finish(t, t->status);
         return;
     }
     change_some(t, false, t->at == CHANGE_HOME);

@@ -84,6 +84,9 @@ const struct engine_counter cells_counters[CELLS_COUNTERS] = {
     [COUNT_PASSED] = {.name = "cells_passed_over_total",
                       .help = "Looks that found a message that something less urgent in another "
                               "cell was taken before."},
+    [COUNT_DIVISIONS] = {.name = "cells_divisions_total",
+                         .help = "Times that the limits of a queue were to be divided anew among "
+                                 "its cells."},
     [COUNT_WINDOW] = {.name = "cells_order_window_seconds",
                       .bare = true,
                       .type = ENGINE_GAUGE,

@@ -242,19 +242,19 @@ static void proposed(struct cell_part *p)
 }
 
 /* A cell before the home that is away may have the queue, and be its home. */
-static bool earlier_is_away(const struct whole *w, const struct partition *home)
+bool home_is_sure(const struct whole *w, const struct partition *home)
 {
     for (uint32_t i = 0; i < home->cell->number; i++) {
         if (w->cells->cells[i].away)
-            return true;
+            return false;
     }
-    return false;
+    return true;
 }
 
 bool place_propose(struct trip *t, struct whole *w, const struct placement *next)
 {
     struct partition *home = whole_home(w);
-    if (!home || !partition_serves(home) || earlier_is_away(w, home))
+    if (!home || !partition_serves(home) || !home_is_sure(w, home))
         return false;
     int seat = placement_seat(next, cell_name(w->cells, home->cell->number));
     struct cell_part *part =

@@ -7,16 +7,19 @@
  *
  * A put goes by rounds. Keys whose bucket has moved are looked for where the bucket was. What is
  * left is stored. A cell that has a newer placement refuses (MOVED), and nothing was stored there:
- * these items go another round, by the newer placement. An item that was sent and not answered is
- * never sent again, because that could double it. */
+ * these items go another round, by the newer placement. A cell whose share of a limit is too small
+ * refuses, too (QUEUE_FULL); these items go another round when the limit has been divided anew. An
+ * item that was sent and not answered is never sent again, because that could double it. */
 #include "base/mem.h"
 #include "base/plant.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PUT_ROUNDS_MAX 16
+#define PUT_ROUNDS_MAX    16
+#define PUT_DIVISIONS_MAX 2
 
 /* What PUT and IMPORT have in common: an array of structs, each with a draft and a status. */
 struct store_shape {
@@ -130,9 +133,54 @@ static struct partition *by_level(struct whole *w, const struct draft *d)
 static struct partition *route(const struct trip *t, uint32_t i)
 {
     int bucket = item_bucket(t->op, i);
+    if (bucket < 0 && t->pinned && partition_serves(t->pinned) && t->pinned->wants != 0)
+        return t->pinned;
     struct partition *p = bucket >= 0 ? by_bucket(t->whole, (uint32_t)bucket)
                                       : by_level(t->whole, draft_at(t->op, i));
     return p && partition_serves(p) ? p : NULL;
+}
+
+/* Limits */
+
+/* Whether an item that a partition has refused is to be tried again when the limits have been
+ * divided anew. */
+static bool may_find_room(struct trip *t, struct partition *p, uint32_t i)
+{
+    if (t->op->verb != ENGINE_PUT || *status_at(t->op, i) != STATUS_QUEUE_FULL ||
+        t->divisions >= PUT_DIVISIONS_MAX || !shares_apply(t->whole))
+        return false;
+    const struct draft *d = draft_at(t->op, i);
+    if (item_bucket(t->op, i) < 0)
+        p = t->pinned = t->pinned ? t->pinned : p;
+    shares_need(p, 1, (uint64_t)d->payload_len + d->metadata_len);
+    *status_at(t->op, i) = STATUS_OK;
+    t->crowded = true;
+    return true;
+}
+
+bool put_is_crowded(struct trip *t)
+{
+    struct engine_op *op = t->op;
+    struct partition *p = &t->whole->partitions[op->put.items[0].partition];
+    bool *again = mem_zalloc(op->put.count * sizeof(again[0]));
+    for (uint32_t i = 0; !op->status && i < op->put.count; i++)
+        again[i] = may_find_room(t, p, i);
+    for (uint32_t i = 0; t->crowded && i < op->put.count; i++) {
+        if (!again[i])
+            settle(t, i, *status_at(op, i));
+    }
+    free(again);
+    return t->crowded;
+}
+
+void put_refused_fire(struct trip *t)
+{
+    struct partition *home = whole_home(t->whole);
+    if (!home || !t->op->fire.item || !shares_apply(t->whole))
+        return;
+    const struct draft *d = &t->op->fire.item->draft;
+    shares_need(home, 1, (uint64_t)d->payload_len + d->metadata_len);
+    shares_want(t->whole);
 }
 
 /* Parts */
@@ -149,7 +197,7 @@ static void take_back(struct cell_part *p, uint32_t count)
         memcpy(item_at(op, to), (char *)p->items + i * size, size);
         if (p->op.status)
             *status_at(op, to) = p->op.status;
-        if (!again)
+        if (!again && !may_find_room(p->trip, p->partition, to))
             settle(p->trip, to, *status_at(op, to));
     }
 }
@@ -252,12 +300,18 @@ static void give_up(struct trip *t)
 
 void put_again(struct trip *t)
 {
+    bool crowded = t->crowded;
     t->op->status = STATUS_OK;
+    t->crowded = false;
     place_follow(t->whole);
-    if (all_settled(t))
+    if (all_settled(t)) {
         finish(t);
-    else
+    } else if (crowded) {
+        t->divisions++;
+        shares_await(t, false, put_round);
+    } else {
         put_round(t);
+    }
 }
 
 static void pass(struct trip *t, struct partition *p)

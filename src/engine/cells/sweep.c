@@ -1,6 +1,7 @@
 /* Time: cells are swept, those that do not answer are away, and what is new is told. */
 #include "base/plant.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -256,6 +257,7 @@ void trip_sweep(struct trip *t)
     t->op->sweep.cursor = 0;
     pass_waiting(c);
     wholes_mend(c);
+    shares_tick(c);
     if (!t->op->sweep.look)
         all_due(c);
     t->submitting = true;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/plant.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,7 @@ void cell_is_away(struct cells_engine *c, struct cell *cell)
     merge_all(c);
     for (struct cell_part *p; (p = first_droppable(cell));)
         part_drop(p);
+    shares_cell_away(c, cell);
 }
 
 /* How slow its answers are: the slowest one, which counts for less with each that follows. */
@@ -357,7 +359,9 @@ static void passed_all(struct trip *t)
         return;
     if (t->op->verb == ENGINE_QUEUE_SET)
         whole_follow(t->whole);
-    if (t->op->status == STATUS_MOVED)
+    if (t->op->verb == ENGINE_FIRE && t->op->status == STATUS_QUEUE_FULL)
+        put_refused_fire(t);
+    if (t->op->status == STATUS_MOVED || (t->op->verb == ENGINE_PUT && put_is_crowded(t)))
         put_again(t);
     else
         trip_finish(t, t->op->status);

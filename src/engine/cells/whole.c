@@ -1,6 +1,7 @@
 /* Queues: one whole for a name, with a partition in each cell that has a queue of that name. */
 #include "base/mem.h"
 #include "engine/cells/impl.h"
+#include "engine/cells/shares.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +212,7 @@ void whole_let_go(struct whole *w)
     assert(!w->claims_first);
     assert(!w->claiming);
     placement_fini(&w->placement);
+    shares_free(w);
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
     free(w->splitting);

@@ -226,6 +226,7 @@ void journal_expiry_put(struct local_queue *lq, const struct message *m); /* it 
 void journal_wait(struct local *l, uint64_t up_to); /* waits until that group is committed */
 void journal_schedule(struct resident_queue *rq, const char *name, const struct schedule *s);
 void journal_place(struct resident_queue *rq);
+void journal_share(struct resident_queue *rq);
 void journal_await_cold(struct local_queue *lq); /* waits until the queue's cold records are */
 void journal_damage(struct local *l, const char *what);
 void journal_damage_of(struct queue *q, uint64_t seq, const char *what); /* damage of a message */

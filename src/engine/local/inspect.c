@@ -272,6 +272,19 @@ static void on_place(struct inspector *in, const char *key, size_t key_len, cons
     free(place);
 }
 
+/* As for the place. */
+static void on_share(struct inspector *in, const char *key, size_t key_len, const char *value,
+                     size_t len)
+{
+    uint32_t id;
+    struct queue_share *share = record_get_share(value, len);
+    if (!share || key_len != 5 || !key_parse_queue(key, key_len, &id))
+        bad_record(in, "the share of a queue does not decode", key, key_len);
+    else
+        queue_of(in, id);
+    free(share);
+}
+
 static void on_number(struct inspector *in, const char *key, size_t key_len, const char *value,
                       size_t len)
 {
@@ -295,6 +308,7 @@ static const struct {
     {KEY_DEAD, false, 2, on_dead},       {KEY_MESSAGE, false, 2, on_message},
     {KEY_HISTORY, false, 2, on_history}, {KEY_DEDUP, false, 2, on_dedup},
     {KEY_EXPIRY, false, 2, on_expiry},   {KEY_LOG, false, 2, on_number},
+    {KEY_SHARE, true, 0, on_share},
 };
 
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))

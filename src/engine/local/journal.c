@@ -275,6 +275,16 @@ void journal_place(struct resident_queue *rq)
     store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
 }
 
+void journal_share(struct resident_queue *rq)
+{
+    struct local *l = local_behind(&rq->core);
+    struct key k;
+    key_queue(&k, KEY_SHARE, rq->face.id);
+    buf_clear(&l->scratch);
+    record_put_share(&l->scratch, rq->share);
+    store_put(l->shared->store, journal_batch(l), STORE_HOT, &k, &l->scratch);
+}
+
 /* A message of a due time and the due time that is next go into one group: nothing comes between
  * this and the message's own record that could close the group. */
 static void fired(struct resident_queue *rq)

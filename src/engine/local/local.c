@@ -90,6 +90,10 @@ static void queue_set(struct local *l, struct engine_op *op)
     struct local_queue *lq = local_queue_new(l, op->set.name, id, &config);
     op->queue = &lq->rq->face;
     write_queue(l, lq->rq);
+    if (op->set.celled) {
+        resident_share(lq->rq, queue_share_new());
+        journal_share(lq->rq);
+    }
     lq->changed = true;
     resident_touch(lq->rq);
 }
@@ -115,7 +119,7 @@ static void queue_delete(struct local *l, struct engine_op *op)
         {STORE_HOT, KEY_MESSAGE},  {STORE_HOT, KEY_STATE},    {STORE_HOT, KEY_QUEUE},
         {STORE_HOT, KEY_COUNTERS}, {STORE_COLD, KEY_MESSAGE}, {STORE_COLD, KEY_EXPIRY},
         {STORE_COLD, KEY_DEDUP},   {STORE_COLD, KEY_DEAD},    {STORE_COLD, KEY_HISTORY},
-        {STORE_HOT, KEY_SCHEDULE}, {STORE_HOT, KEY_PLACE},
+        {STORE_HOT, KEY_SCHEDULE}, {STORE_HOT, KEY_PLACE},    {STORE_HOT, KEY_SHARE},
     };
     struct resident_queue *rq = resident_queue_of(op->queue);
     assert(!local_queue_of(&rq->core)->parked); /* nothing comes after it */
@@ -280,6 +284,7 @@ static const struct resident_store local_store = {
     .schedule_changed = journal_schedule,
     .place_changed = journal_place,
     .check = local_queue_check,
+    .share_changed = journal_share,
 };
 
 /* Whether it needs space. What the queue's place refuses needs none, and a queue that moves to

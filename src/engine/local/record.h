@@ -9,6 +9,7 @@
  *   hot   c queue4                      its counters and where its tails begin
  *   hot   r queue4 bytes                a schedule, by its name: what it puts, and when next
  *   hot   p queue4                      its place in a larger queue, if it has one
+ *   hot   a queue4                      its share of the limits of that
  *   hot   n                             the next queue number
  *   cold  m queue4 slot1 ready6 seq6    a message; this order is the order of a lane
  *   cold  x queue4 expire6 slot1 ready6 seq6   … that has a time to live
@@ -43,6 +44,7 @@ enum key_tag {
     KEY_COUNTERS = 'c',
     KEY_SCHEDULE = 'r',
     KEY_PLACE = 'p',
+    KEY_SHARE = 'a',
     KEY_NEXT_QUEUE = 'n',
     KEY_EXPIRY = 'x',
     KEY_DEDUP = 'u',
@@ -94,6 +96,8 @@ bool record_get_queue(const char *data, size_t len, char name[QUEUE_NAME_MAX + 1
 
 void record_put_place(struct buf *out, const struct queue_place *place);
 struct queue_place *record_get_place(const char *data, size_t len); /* NULL: it does not decode */
+void record_put_share(struct buf *out, const struct queue_share *share);
+struct queue_share *record_get_share(const char *data, size_t len); /* NULL, as above */
 
 /* Decoding gives a schedule whose body is the caller's. */
 void record_put_schedule(struct buf *out, const struct schedule *s);

@@ -1,3 +1,4 @@
+#include "base/mem.h"
 #include "engine/local/field.h"
 #include "engine/local/record.h"
 
@@ -151,6 +152,40 @@ struct queue_place *record_get_place(const char *data, size_t len)
     const char *map = map_len <= PLACE_MAP_MAX ? get_bytes(&r, map_len) : NULL;
     bool whole = map && epoch > 0 && at_end(&r);
     return whole ? queue_place_new(epoch, closed, map, (uint32_t)map_len) : NULL;
+}
+
+/* Shares */
+
+void record_put_share(struct buf *out, const struct queue_share *share)
+{
+    assert(share->epoch > 0);
+    put_be(out, FORMAT, 1);
+    put_be(out, share->epoch, 8);
+    put_be(out, SHARE_COUNT, 1);
+    for (int i = 0; i < SHARE_COUNT; i++)
+        put_be(out, share->most[i], 8);
+    put_text(out, share->note, share->note_len);
+}
+
+struct queue_share *record_get_share(const char *data, size_t len)
+{
+    struct decoder r = decoder_of(data, len);
+    struct queue_share head = {0};
+    get_format(&r);
+    head.epoch = get_be(&r, 8);
+    bool known = get_be(&r, 1) == SHARE_COUNT;
+    for (int i = 0; i < SHARE_COUNT; i++) {
+        head.most[i] = get_be(&r, 8);
+        known = known && head.most[i] <= SHARE_WHOLE;
+    }
+    head.note_len = (uint32_t)get_be(&r, 2);
+    const char *note = head.note_len <= PLACE_MAP_MAX ? get_bytes(&r, head.note_len) : NULL;
+    if (!known || !note || head.epoch == 0 || head.epoch > INT64_MAX || !at_end(&r))
+        return NULL;
+    struct queue_share *share = mem_alloc(sizeof(*share) + head.note_len);
+    memcpy(share, &head, sizeof(head));
+    memcpy(share->note, note, head.note_len);
+    return share;
 }
 
 /* Counters. Totals are written in the order of struct queue_totals. */

@@ -144,6 +144,17 @@ static bool load_place(struct recovery *r, const char *key, size_t key_len, cons
     return true;
 }
 
+static bool load_share(struct recovery *r, const char *key, size_t key_len, const char *value,
+                       size_t len)
+{
+    struct loading *q = loading_of(r, key, key_len);
+    struct queue_share *share = q && key_len == 5 ? record_get_share(value, len) : NULL;
+    if (!share)
+        return damaged(r, "share", key, key_len);
+    resident_share(q->lq->rq, share);
+    return true;
+}
+
 static bool load_schedule(struct recovery *r, const char *key, size_t key_len, const char *value,
                           size_t len)
 {
@@ -274,8 +285,9 @@ enum status local_recover(struct local *shards[], uint32_t shard_count, struct i
     atomic_init(&shared->next_queue_id, 1);
     bool ok = load_all(&r, KEY_NEXT_QUEUE, load_next_queue) &&
               load_all(&r, KEY_QUEUE, load_queue) && load_all(&r, KEY_COUNTERS, load_counters) &&
-              load_all(&r, KEY_PLACE, load_place) && load_all(&r, KEY_SCHEDULE, load_schedule) &&
-              load_all(&r, KEY_STATE, load_state) && load_all(&r, KEY_MESSAGE, load_message);
+              load_all(&r, KEY_PLACE, load_place) && load_all(&r, KEY_SHARE, load_share) &&
+              load_all(&r, KEY_SCHEDULE, load_schedule) && load_all(&r, KEY_STATE, load_state) &&
+              load_all(&r, KEY_MESSAGE, load_message);
     ok = finish_queues(&r) && ok;
     if (shared->damage[0] != '\0') {
         buf_puts(error, shared->damage);

@@ -6,6 +6,7 @@
 #include "engine/postgres/rows.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,55 @@ static void answer_queue_place(struct engine_op *op, struct pg_call *c)
     op->status = status_of(c->result, 0, PQfnumber(c->result, "status"));
     op->place.stale = cell_int(c->result, 0, PQfnumber(c->result, "stale")) != 0;
     pg_queue_place(c->queue, read_place(c->result));
+}
+
+/* Shares */
+
+/* Numbers with a blank between them; false: there are not as many. */
+static bool read_numbers(const PGresult *r, const char *column, uint64_t numbers[SHARE_COUNT])
+{
+    size_t len;
+    const char *at = cell_bytes(r, 0, PQfnumber(r, column), &len), *end = at + len;
+    for (int i = 0; i < SHARE_COUNT; i++) {
+        numbers[i] = 0;
+        if (at == end || !isdigit((unsigned char)*at))
+            return false;
+        for (; at < end && isdigit((unsigned char)*at); at++) {
+            if (numbers[i] > SHARE_WHOLE / 10)
+                return false;
+            numbers[i] = numbers[i] * 10 + (uint64_t)(*at - '0');
+            if (numbers[i] > SHARE_WHOLE)
+                return false;
+        }
+        at += at < end;
+    }
+    return true;
+}
+
+static struct queue_share *read_share(const PGresult *r)
+{
+    size_t len;
+    const char *note = cell_bytes(r, 0, PQfnumber(r, "note"), &len);
+    struct queue_share head = {.epoch = (uint64_t)cell_int(r, 0, PQfnumber(r, "epoch"))};
+    if (head.epoch == 0 || len > PLACE_MAP_MAX || !read_numbers(r, "most", head.most))
+        return NULL;
+    head.note_len = (uint32_t)len;
+    struct queue_share *share = mem_alloc(sizeof(*share) + len);
+    memcpy(share, &head, sizeof(head));
+    memcpy(share->note, note, len);
+    return share;
+}
+
+static void answer_queue_share(struct engine_op *op, struct pg_call *c)
+{
+    const PGresult *r = c->result;
+    op->share.stale = cell_int(r, 0, PQfnumber(r, "stale")) != 0;
+    if (!read_numbers(r, "used", op->share.used)) {
+        log_error("postgres: what a queue holds cannot be read", "queue=%s", c->queue->face.name);
+        pg_fail(op, STATUS_ENGINE_UNAVAILABLE);
+        return;
+    }
+    op->share.now = read_share(r);
 }
 
 /* Whether the place of its queue has refused the op, whose first row is this one. Which place that
@@ -453,6 +503,9 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     case ENGINE_QUEUE_PLACE:
         answer_queue_place(op, c);
         break;
+    case ENGINE_QUEUE_SHARE:
+        answer_queue_share(op, c);
+        break;
     case ENGINE_IMPORT:
         if (!answer_moved(job, op, c, 0))
             imports_answer(pg, op, c);
@@ -562,6 +615,7 @@ static uint32_t rows_wanted(const struct pg_call *c)
     case ENGINE_QUEUE_SET:
     case ENGINE_QUEUE_DELETE:
     case ENGINE_QUEUE_PLACE:
+    case ENGINE_QUEUE_SHARE:
     case ENGINE_SCHEDULE_SET:
     case ENGINE_SCHEDULE_DELETE:
     case ENGINE_FIRE:

@@ -491,6 +491,26 @@ static void build_queue_place(struct pg_call *c, const struct engine_op *op)
     param_text(p, op->place.map, op->place.map_len);
 }
 
+static void build_queue_share(struct pg_call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    const struct queue_share *next = op->share.next;
+    c->sql = "SELECT * FROM triage.engine_queue_share($1,$2,$3,$4,$5)";
+    param_queue(p, c->queue);
+    if (!next) {
+        param_null(p, WIRE_INT8);
+        param_null(p, WIRE_INT8_ARRAY);
+        param_null(p, WIRE_TEXT);
+        return;
+    }
+    param_int(p, WIRE_INT8, (int64_t)next->epoch);
+    param_array(p, WIRE_INT8_ARRAY);
+    for (int i = 0; i < SHARE_COUNT; i++)
+        element_int(p, WIRE_INT8, (int64_t)next->most[i]);
+    param_array_end(p);
+    param_text(p, next->note, next->note_len);
+}
+
 static void build_cancel(struct pg_call *c, const struct engine_op *op)
 {
     c->sql = "SELECT triage.engine_cancel($1,$2,$3,$4,$5,$6)";
@@ -551,6 +571,7 @@ static const struct {
     [ENGINE_QUEUE_SET] = {build_queue_set, false},
     [ENGINE_QUEUE_DELETE] = {build_queue_delete, false},
     [ENGINE_QUEUE_PLACE] = {build_queue_place, false},
+    [ENGINE_QUEUE_SHARE] = {build_queue_share, false},
     [ENGINE_IMPORT] = {imports_put, true},
     [ENGINE_CANCEL] = {build_cancel, true},
     [ENGINE_ESCALATE] = {build_escalate, true},

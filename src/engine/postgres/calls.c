@@ -81,6 +81,7 @@ static enum call_kind kind_of(enum engine_verb verb)
         [ENGINE_QUEUE_SET] = CALL_OTHER,
         [ENGINE_QUEUE_DELETE] = CALL_OTHER,
         [ENGINE_QUEUE_PLACE] = CALL_OTHER,
+        [ENGINE_QUEUE_SHARE] = CALL_OTHER,
         [ENGINE_CANCEL] = CALL_OTHER,
         [ENGINE_ESCALATE] = CALL_OTHER,
         [ENGINE_COUNT] = CALL_OTHER,
@@ -203,7 +204,7 @@ static bool is_outdated(const struct pg_queue *q, const struct engine_op *op)
 {
     bool made = op->verb == ENGINE_CLAIM || op->verb == ENGINE_QUEUE_SET ||
                 op->verb == ENGINE_ESCALATE || op->verb == ENGINE_HEADS ||
-                (op->verb == ENGINE_COUNT && op->count.count > 0);
+                op->verb == ENGINE_QUEUE_SHARE || (op->verb == ENGINE_COUNT && op->count.count > 0);
     return q && !q->face.gone && made && op->version != q->face.version;
 }
 

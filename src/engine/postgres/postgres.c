@@ -120,11 +120,17 @@ static size_t op_bytes(const struct engine_op *op)
     return bytes;
 }
 
+/* Gives a queue another share, and takes locks for that. */
+static bool shares(const struct engine_op *op)
+{
+    return op->verb == ENGINE_QUEUE_SHARE && op->share.next;
+}
+
 /* Ops after a change of the configuration go by the new one, so they are in the next job. */
 static bool changes_queue(const struct engine_op *op)
 {
     return op->queue && (op->verb == ENGINE_QUEUE_SET || op->verb == ENGINE_QUEUE_DELETE ||
-                         op->verb == ENGINE_QUEUE_PLACE);
+                         op->verb == ENGINE_QUEUE_PLACE || shares(op));
 }
 
 static bool lists(const struct engine_op *op)
@@ -133,11 +139,13 @@ static bool lists(const struct engine_op *op)
 }
 
 /* Ops that one job may have, one after the other. A list may take long, so it is in a job of its
- * own: when that runs out of time, no changes fail with it. A place is set without puts before it,
- * which hold the lock that it waits for: two servers that do so would wait for each other. */
+ * own: when that runs out of time, no changes fail with it. A place or a share is set without puts
+ * and claims before it, which hold locks that it waits for: two servers that do so would wait for
+ * each other. */
 static bool go_together(const struct engine_op *op, const struct engine_op *next)
 {
-    return !changes_queue(op) && lists(op) == lists(next) && next->verb != ENGINE_QUEUE_PLACE;
+    return !changes_queue(op) && lists(op) == lists(next) && next->verb != ENGINE_QUEUE_PLACE &&
+           !shares(next);
 }
 
 /* Splits off the ops that are for the next job: those that do not go together with these, and those
