@@ -231,6 +231,7 @@ void call_again(struct call *c)
         .kind = c->request.kind,
         .done = call_done,
         .op = {.verb = c->request.op.verb, .visit = c->request.op.visit},
+        .priority = c->request.priority,
     };
     memcpy(next.queue, c->request.queue, sizeof(next.queue));
     next.op.list = c->request.op.list;

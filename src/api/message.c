@@ -15,7 +15,7 @@ static void get_visit(struct engine_op *op, const struct engine_queue *q, const 
 {
     struct call *c = call_of_op(op);
     buf_clear(&c->out);
-    encode_message(&c->out, q, m, now, sees_contents(c));
+    encode_message(&c->out, q, m, now, sees_contents(c) ? CONTENTS_ALL : CONTENTS_NONE);
     c->request.answer_len = c->out.len;
 }
 

@@ -32,7 +32,7 @@ enum request_kind {
     REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND; settle */
     REQUEST_CANCEL, /* op.one */
     REQUEST_GET,    /* op.one */
-    REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
+    REQUEST_LIST,   /* op.verb LIST or DEAD_LIST; list; priority: of which level */
     /* What these take and tell besides is in the struct of `struct request` with their name. */
     REQUEST_CLAIM,        /* claim; priority (min_priority), op.claim.lease_ms; op.claim.found */
     REQUEST_CLAIM_MANY,   /* the same over claim.many.queues[] */
@@ -204,6 +204,10 @@ struct request {
             bool any;               /* out: something may be claimed */
             struct urgency urgency; /* out, with `any` */
         } look;
+        struct {         /* LIST */
+            int slot;    /* out, before visit: of the level that priority names, or -1 */
+            uint8_t own; /* private */
+        } list;
         struct {                 /* SETTLE */
             bool urgent_waiting; /* out, for EXTEND */
         } settle;

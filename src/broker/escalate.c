@@ -149,6 +149,7 @@ static void next_page(struct request *r)
     list.list.limit = PAGE;
     list.list.slots = w->escalation.slots;
     list.list.slot_count = w->escalation.slot_count;
+    list.list.bare = !filter_needs_payload(r->escalate.filter);
     submit_page(r, list, listed);
 }
 

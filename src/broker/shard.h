@@ -412,6 +412,8 @@ void level_refuse(struct shard *s, struct request *r, const char *field);
 /* The slot of the level that `priority` names; -1 when it names none. False: r was refused. */
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                 const char *field, int *slot);
+/* LIST: the messages of the level that r names are asked for, where the engine can tell. */
+void level_list(struct dispatcher *d, struct request *r);
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

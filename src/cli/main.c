@@ -23,6 +23,7 @@ static const struct cli_verb commands[] = {
     {"extend", "keep a claimed message for longer", cmd_extend},
     {"release", "give a claimed message back, its attempt not counted", cmd_release},
     {"show", "look at a message without claiming it", cmd_show},
+    {"browse", "look for messages without claiming them", cmd_browse},
     {"cancel", "drop a message that nobody has claimed", cmd_cancel},
     {"escalate", "give messages another priority", cmd_escalate},
     {"position", "why a message waits, and what goes before it", cmd_position},

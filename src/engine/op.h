@@ -259,6 +259,8 @@ enum engine_verb {
     /* Shows messages to visit, a page at a time.
      * Triage:
      *   - list.after is zero, or a cursor that a client sent, which may be anything
+     *   - list.states is 0, which asks for all that are not DONE; or a set of states without DONE;
+     *     or DONE alone
      * Engine:
      *   - up to list.limit messages behind list.after, in an order of the engine's own; list.found
      *     says how many. With list.more, list.next is where the next page begins
@@ -266,12 +268,15 @@ enum engine_verb {
      *     between the pages is shown exactly once. DONE ones may be shown while config_keeps()
      *   - INVALID_FIELD for a cursor that no list.next can have been. Any other cursor costs no
      *     more than a page
+     *   - with list.states only messages in these states are asked for; others may be shown too,
+     * and a page may be short though there is more. DONE ones are shown all then
+     *   - with list.bare the payloads are not asked for, and may be missing
      *   - with list.slots only scheduled and ready messages of these levels are asked for; others
      *     may be shown too. A message that the caller escalates to slots[0] between the pages is
      *     still shown once */
     ENGINE_LIST,
 
-    /* As LIST, for dead letters alone.
+    /* As LIST, for dead letters alone. list.states and list.slots are zero.
      * Triage:
      *   - list.after is zero, a cursor, or has the seq of a message alone; then list.after_queue is
      *     the queue in the id of that message, or 0
@@ -480,8 +485,10 @@ struct engine_op {
             struct list_cursor after;
             uint32_t after_queue; /* DEAD_LIST */
             uint32_t limit;
-            const uint8_t *slots;    /* LIST */
-            uint32_t slot_count;     /* 0: everything */
+            const uint8_t *slots; /* LIST */
+            uint32_t slot_count;  /* 0: everything */
+            uint32_t states;      /* LIST: a set of 1 << enum message_state; 0: see there */
+            bool bare;
             struct list_cursor next; /* out */
             uint32_t found;          /* out */
             bool more;               /* out */
@@ -529,5 +536,14 @@ struct engine_op {
         } placement;
     };
 };
+
+/* Whether this LIST asks for messages in that state. */
+static inline bool engine_lists(const struct engine_op *op, enum message_state state)
+{
+    bool pending = state == MESSAGE_SCHEDULED || state == MESSAGE_READY;
+    if (op->list.states > 0)
+        return op->list.states >> state & 1;
+    return pending || (op->list.slot_count == 0 && state != MESSAGE_DONE);
+}
 
 #endif

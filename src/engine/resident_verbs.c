@@ -315,13 +315,22 @@ static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct 
     op->bulk.more = op->bulk.count == op->bulk.max;
 }
 
-/* Shows entries of `map` from `from` on; true when the limit was reached first. */
+/* Shows entries of `map` from `from` on; true when the limit was reached first, or when many were
+ * passed over. */
 static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
                      struct engine_op *op, struct instant now)
 {
     const struct resident_store *store = rq->engine->store;
     uint64_t seq = from;
+    uint32_t passed = 0;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
+        if (passed == RESIDENT_PASSED_MAX)
+            return true;
+        if (!engine_lists(op, m->state)) {
+            op->list.next.seq = seq;
+            passed++;
+            continue;
+        }
         if ((store && store->lists(m)) || !queue_shows(&rq->core, m, now))
             continue;
         if (op->list.found == op->list.limit)
@@ -356,8 +365,8 @@ static void apply_list(struct resident_queue *rq, struct engine_op *op, struct i
             return;
         op->list.next = (struct list_cursor){.phase = LIST_DEAD};
     }
-    op->list.more =
-        op->list.slot_count == 0 && list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
+    op->list.more = engine_lists(op, MESSAGE_DEAD) &&
+                    list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
 }
 
 static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)

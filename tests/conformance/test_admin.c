@@ -128,6 +128,58 @@ static void a_list_shows_every_message_once(void **state)
     }
 }
 
+/* Three in each state, of two levels. */
+static void make_all_states(void)
+{
+    struct queue_config c = rig_config(2);
+    c.max_attempts = 1;
+    c.history_ms = 3600000;
+    make_queue(Q, &c);
+    for (int i = 0; i < 9; i++) {
+        put_spec(Q, (struct spec){.payload = "taken", .rank = i % 2});
+        struct shown s = claim_one(Q);
+        if (i % 3 == 0)
+            assert_int_equal(ack(Q, &s), STATUS_OK);
+        if (i % 3 == 1)
+            assert_int_equal(nack(Q, &s, 0, "no", NULL), STATUS_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        put_spec(Q, (struct spec){.payload = "waits", .rank = i % 2});
+        put_spec(Q, (struct spec){.payload = "later", .rank = i % 2, .delay_ms = 3600000});
+    }
+}
+
+static void assert_listed(uint32_t states, uint32_t count)
+{
+    static const uint32_t pages[] = {1, 2, 100};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(list_states(Q, states, true, pages[i]), count);
+        assert_int_equal(list_states(Q, states, false, pages[i]), count);
+        for (uint32_t k = 0; k < count; k++)
+            assert_int_equal(d.shown[k].payload_len, 5);
+    }
+}
+
+static void a_list_of_states_shows_every_message_in_them_once(void **state)
+{
+    (void)state;
+    make_all_states();
+    for (enum message_state s = MESSAGE_SCHEDULED; s <= MESSAGE_DONE; s++)
+        assert_listed(1U << s, 3);
+    assert_listed(1U << MESSAGE_READY | 1U << MESSAGE_SCHEDULED, 6);
+    assert_listed(1U << MESSAGE_LEASED | 1U << MESSAGE_DEAD, 6);
+    restart();
+    assert_listed(1U << MESSAGE_DONE, 3);
+}
+
+static void what_is_done_is_listed_for_as_long_as_it_is_kept(void **state)
+{
+    (void)state;
+    make_all_states();
+    sleep_ms(3600001);
+    assert_int_equal(list_states(Q, 1U << MESSAGE_DONE, false, 2), 0);
+}
+
 static void dead_letters_are_listed_by_arrival(void **state)
 {
     (void)state;
@@ -487,6 +539,8 @@ int main(void)
         TEST(a_message_can_be_looked_up_in_every_state),
         TEST(a_purge_takes_what_was_there_when_it_began),
         TEST(a_list_shows_every_message_once),
+        TEST(a_list_of_states_shows_every_message_in_them_once),
+        TEST(what_is_done_is_listed_for_as_long_as_it_is_kept),
         TEST(dead_letters_are_listed_by_arrival),
         TEST(redriven_messages_start_again_at_their_old_place),
         TEST(chosen_dead_letters_can_be_redriven_to_another_level),

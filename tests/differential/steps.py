@@ -307,6 +307,25 @@ class Generator:
     def list_queues(self):
         return {"limit": self.pick([1, 1, 100, 1000, 1001])}
 
+    def browse(self):
+        query = {"limit": self.pick([1, 2, 7, 1000])}
+        if self.chance(0.7):
+            query["state"] = self.pick(["scheduled", "ready", "leased", "dead", "done", "gone"])
+        if self.chance(0.3):
+            query["level"] = self.priority()
+        if self.chance(0.3):
+            name, value = self.pick([("tenant", "acme"), ("n", 1), ("flag", True), ("none", "null")])
+            query["meta." + name] = value
+        if self.chance(0.2):
+            query["payload_contains"] = self.pick(["x", "ü", "line\nline", "nothing"])
+        if self.chance(0.2):
+            query["older_than"] = self.pick([0, FAR])
+        if self.chance(0.2):
+            query["reason"] = self.pick(REASONS)
+        if self.chance(0.3):
+            query["payload"] = False
+        return {"query": query}
+
     def export(self):
         return {"limit": self.pick([1, 2, 7, 1000]), "dead": self.chance(0.2)}
 
@@ -471,6 +490,7 @@ WEIGHTS = {
     "ack_batch": 3, "nack": 6, "settle_batch": 3, "die": 1.5, "amend": 2,
     "release": 3, "extend": 2, "show": 4, "position": 5, "cancel": 3, "escalate": 4,
     "escalate_many": 2, "configure": 6, "try_configure": 1, "patch": 3, "try_patch": 1, "show_config": 1, "stats": 4, "list_queues": 1, "export": 2,
+    "browse": 3,
     "move": 0.7, "pause": 0.7, "resume": 2, "purge": 0.4, "delete_queue": 0.4, "dead_list": 2,
     "dead_show": 1, "dead_drop": 0.5, "dead_purge": 0.3, "redrive": 1.5, "become_ready": 0.5,
     "expire": 0.4, "lose_lease": 0.4, "forget": 0.3, "restart": 0.7, "tune": 1.5, "grow_old": 1,

@@ -337,6 +337,18 @@ class World:
                 return 200, sorted(lines, key=lambda m: m["message_id"])
             query["after"] = answer.headers["x-next-cursor"]
 
+    def do_browse(self, query):
+        """All that match, in the order in which they were met: a browse promises none."""
+        found, query = [], dict(query)
+        while True:
+            status, document = self.ask("GET", self.path + "/messages/browse", query=query)
+            if status != 200:
+                return self.outcome(status, document)
+            found += document["messages"]
+            if document["next"] is None:
+                return [200, sorted(self.plain(found), key=lambda m: m["message_id"])]
+            query["after"] = document["next"]
+
     def do_export(self, limit, dead):
         status, lines = self.exported(limit, dead)
         if status != 200:

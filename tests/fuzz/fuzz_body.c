@@ -68,7 +68,7 @@ static void check_encoded(const struct message *m)
     check_payload(m, true);
     assert(out.len <= ENCODED_MESSAGE_MAX);
     buf_clear(&out);
-    encode_message(&out, &t.queue, m, now, true);
+    encode_message(&out, &t.queue, m, now, CONTENTS_ALL);
     parse(&out);
     check_payload(m, true);
     buf_clear(&out);

@@ -105,6 +105,21 @@ def test_show_cancel_stats_and_queues(shell, queue):
     assert shell.json("stats", name)["totals"]["cancelled"] == 1
 
 
+def test_browse_finds_by_options_page_after_page(shell, queue):
+    ids = queue.put_all([{"payload": f"number {n}", "metadata": {"odd": n % 2 == 1, "n": n}}
+                         for n in range(1200)])
+    later = queue.put("later", delay_seconds=3600)
+    lines = shell.ok("browse", queue.name, "--state", "ready", "--meta", "odd=true").splitlines()
+    assert len([line for line in lines if line.startswith("msg_")]) == 600
+    [page] = [shell.json("browse", queue.name, "--limit", "1", "--meta", "n=7", "--meta", "odd=true")]
+    assert [m["message_id"] for m in page["messages"]] == [ids[7]] and "payload" not in page["messages"][0]
+    shown = shell.ok("browse", queue.name, "--contains", "later", "--payload")
+    assert later in shown and "later" in shown.split()
+    assert shell.ok("browse", queue.name, "--older-than", "1h") == ""
+    for words in (["--meta", "odd"], ["--state", "gone"], ["--level", "none"]):
+        assert shell.run("browse", queue.name, *words).returncode != DONE
+
+
 def test_queue_set_get_pause_resume_purge_and_delete(shell, queue):
     name = queue.name
     assert "created" in shell.ok("queue", "set", name, "max_attempts=5", "retry.backoff=fixed")

@@ -55,7 +55,8 @@ static bool reads_store(struct local_queue *lq, const struct engine_op *op)
     bool dead = lq->rq->face.view.dead > 0;
     switch (op->verb) {
     case ENGINE_LIST:
-        return dead || lq->rq->core.tail + lq->cold_here > 0;
+        return dead || lq->rq->core.tail + lq->cold_here > 0 ||
+               op->list.states == 1U << MESSAGE_DONE;
     case ENGINE_DEAD_LIST:
         return dead;
     case ENGINE_PURGE:

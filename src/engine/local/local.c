@@ -193,8 +193,7 @@ static bool apply(struct local *l, struct engine_op *op, struct instant now)
         walk_purge(lq, op, now);
         break;
     case ENGINE_DEAD_LIST:
-        guests_stage_dead(lq, op->list.after.seq + 1, op->list.limit + 1);
-        resident_apply(&l->r, op, now);
+        walk_dead_list(lq, op, now);
         break;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:

@@ -217,7 +217,7 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
     int row = 0;
     for (; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
-        if (!row_fits(c->queue, &at, false, op->list.slot_count == 0)) {
+        if (!row_fits(c->queue, &at, false, !op->list.bare)) {
             op->status = STATUS_ENGINE_UNAVAILABLE;
             return;
         }

@@ -408,7 +408,18 @@ static void build_count(struct pg_call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-enum { PHASE_DEAD = 4 }; /* the last phase of engine_list() */
+enum { PHASE_DEAD = 4 }; /* the last phase of engine_browse() */
+
+/* The phases that the op asks for, as bits. */
+static int phases_of(const struct engine_op *op)
+{
+    static const enum message_state states[] = {MESSAGE_READY, MESSAGE_SCHEDULED, MESSAGE_LEASED,
+                                                MESSAGE_DONE, MESSAGE_DEAD};
+    int phases = 0;
+    for (int phase = 0; phase <= PHASE_DEAD; phase++)
+        phases |= engine_lists(op, states[phase]) << phase;
+    return op->verb == ENGINE_DEAD_LIST ? 1 << PHASE_DEAD : phases;
+}
 
 bool cursor_valid(const struct engine_op *op)
 {
@@ -417,19 +428,8 @@ bool cursor_valid(const struct engine_op *op)
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
 
-static void build_list(struct pg_call *c, const struct engine_op *op)
+static void put_slots(struct params *p, const struct engine_op *op)
 {
-    struct params *p = &c->params;
-    const struct list_cursor *after = &op->list.after;
-    bool dead = op->verb == ENGINE_DEAD_LIST;
-    bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$3,$4,$5,$6,$7,$8)" IF_CURRENT;
-    param_queue(p, c->queue);
-    param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
-    param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
-    param_int(p, WIRE_INT8, after->ready_ms);
-    param_int(p, WIRE_INT8, (int64_t)after->seq);
-    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more shows whether there are more */
     if (op->list.slot_count == 0) {
         param_null(p, WIRE_INT2_ARRAY);
         return;
@@ -438,6 +438,25 @@ static void build_list(struct pg_call *c, const struct engine_op *op)
     for (uint32_t i = 0; i < op->list.slot_count; i++)
         element_int(p, WIRE_INT2, op->list.slots[i]);
     param_array_end(p);
+}
+
+static void build_list(struct pg_call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    const struct list_cursor *after = &op->list.after;
+    bool dead = op->verb == ENGINE_DEAD_LIST;
+    bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
+    c->sql = "SELECT phase, (message).* FROM "
+             "triage.engine_browse($1,$3,$4,$5,$6,$7,$8,$9,$10)" IF_CURRENT;
+    param_queue(p, c->queue);
+    param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
+    param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
+    param_int(p, WIRE_INT8, after->ready_ms);
+    param_int(p, WIRE_INT8, (int64_t)after->seq);
+    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more shows whether there are more */
+    put_slots(p, op);
+    param_int(p, WIRE_INT4, phases_of(op));
+    param_bool(p, op->list.bare);
 }
 
 static void build_queue_set(struct pg_call *c, const struct engine_op *op)
