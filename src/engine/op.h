@@ -201,7 +201,8 @@ enum engine_verb {
     ENGINE_ACK,
     /* NACK: the attempt failed, with settle.reason ("nacked" when that is empty). READY at its old
      * place; or SCHEDULED for settle.delay_ms from now, where -1 means config_backoff_ms(); or DEAD
-     * when attempts have reached config.max_attempts; or ended, when its time to live is over. */
+     * when attempts have reached config.max_attempts, or settle.delay_ms is NACK_DEAD; or ended,
+     * when its time to live is over. */
     ENGINE_NACK,
     /* RELEASE: back to its old place, the attempt is not counted; or ended, as above. */
     ENGINE_RELEASE,
@@ -222,6 +223,14 @@ enum engine_verb {
      *   - ready_ms and seq stay, so that the message keeps its age. A message that is at that level
      *     already stays as it was: OK, and `changed` is false */
     ENGINE_ESCALATE,
+
+    /* Makes scheduled messages ready before their time: those of bulk.ids.
+     * Engine:
+     *   - SCHEDULED to READY at now, or at its ready time if that is past; attempts, level and time
+     *     to live stay
+     *   - ids that are not of scheduled messages are skipped; bulk.count says how many were not,
+     * and bulk.more is false */
+    ENGINE_PROMOTE,
 
     /* Counts the ready messages before each place of count.items.
      * Triage:
@@ -246,12 +255,14 @@ enum engine_verb {
      *   - MESSAGE_NOT_FOUND */
     ENGINE_GET,
 
-    /* Cancels scheduled and ready messages with seq < bulk.before_seq, bulk.max at most.
+    /* Cancels scheduled and ready messages: bulk.ids, or with seq < bulk.before_seq, bulk.max at
+     * most.
      * Triage:
      *   - the first ask has bulk.cursor zero and before_seq q->next_seq, which means all there are.
      *     The next asks submit the same struct as it came back
      * Engine:
      *   - bulk.count says how many, bulk.more whether there may be others: the caller asks again
+     *   - ids that are not of such messages are skipped; with ids, more is false
      *   - messages that are put after the first ask are not cancelled. To know them on the next
      *     ask, the engine may change before_seq and cursor */
     ENGINE_PURGE,
@@ -493,8 +504,8 @@ struct engine_op {
             uint32_t found;          /* out */
             bool more;               /* out */
         } list;
-        struct {                          /* PURGE, DEAD_REDRIVE, DEAD_DROP */
-            const struct message_id *ids; /* the last two */
+        struct {                          /* PURGE, PROMOTE, DEAD_REDRIVE, DEAD_DROP */
+            const struct message_id *ids; /* NULL: all */
             uint32_t id_count;
             uint32_t max;
             uint64_t before_seq;       /* the engine may change it, as it does the cursor */

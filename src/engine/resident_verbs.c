@@ -304,9 +304,38 @@ static void purge_set(struct resident_queue *rq, struct order *set, struct engin
     }
 }
 
+static void purge_ids(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.more = false;
+    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
+        struct message *m = find(rq, &op->bulk.ids[i], now);
+        if (!m || !message_pending(m))
+            continue;
+        queue_cancel_pending(&rq->core, m, now);
+        op->bulk.count++;
+    }
+}
+
+static void apply_promote(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.count = 0;
+    op->bulk.more = false;
+    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
+        struct message *m = find(rq, &op->bulk.ids[i], now);
+        if (!m || m->state != MESSAGE_SCHEDULED)
+            continue;
+        queue_promote(&rq->core, m, now);
+        op->bulk.count++;
+    }
+}
+
 static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->bulk.count = 0;
+    if (op->bulk.id_count > 0) {
+        purge_ids(rq, op, now);
+        return;
+    }
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         purge_set(rq, &rq->core.lanes[slot].ready, op, now);
         purge_set(rq, &rq->core.lanes[slot].scheduled, op, now);
@@ -424,6 +453,7 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_EXTEND] = apply_settle,
     [ENGINE_CANCEL] = apply_cancel,
     [ENGINE_ESCALATE] = apply_escalate,
+    [ENGINE_PROMOTE] = apply_promote,
     [ENGINE_COUNT] = apply_count,
     [ENGINE_HEADS] = apply_heads,
     [ENGINE_GET] = apply_get,

@@ -60,7 +60,9 @@ static bool reads_store(struct local_queue *lq, const struct engine_op *op)
     case ENGINE_DEAD_LIST:
         return dead;
     case ENGINE_PURGE:
-        return lq->rq->core.tail > 0;
+        return op->bulk.id_count == 0 ? lq->rq->core.tail > 0 : !ids_in_memory(lq, op);
+    case ENGINE_PROMOTE:
+        return !ids_in_memory(lq, op);
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         return op->bulk.id_count == 0 ? dead : !ids_in_memory(lq, op);

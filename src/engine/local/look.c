@@ -489,7 +489,14 @@ static void plan(struct local_queue *lq, const struct engine_op *op)
         plan_dead_list(lq, op);
         return;
     case ENGINE_PURGE:
-        plan_purge(lq, op);
+        for (uint32_t i = 0; i < op->bulk.id_count; i++)
+            need_message(lq, &op->bulk.ids[i], true, true);
+        if (op->bulk.id_count == 0)
+            plan_purge(lq, op);
+        return;
+    case ENGINE_PROMOTE:
+        for (uint32_t i = 0; i < op->bulk.id_count; i++)
+            need_message(lq, &op->bulk.ids[i], false, false);
         return;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:

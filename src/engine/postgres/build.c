@@ -290,7 +290,7 @@ static void build_settle(struct pg *pg, struct pg_job *job, struct pg_call *c)
         bool said = op->settle.reason_len > 0;
         c->sql = "SELECT * FROM triage.engine_return($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
         param_bool(p, c->verb == ENGINE_RELEASE);
-        if (op->settle.delay_ms < 0)
+        if (op->settle.delay_ms == -1)
             param_null(p, WIRE_INT8);
         else
             param_int(p, WIRE_INT8, op->settle.delay_ms);
@@ -334,15 +334,20 @@ static int64_t seq_limit(uint64_t seq)
     return seq > INT64_MAX ? INT64_MAX : (int64_t)seq;
 }
 
+static void put_bulk_ids(struct params *p, const struct engine_op *op)
+{
+    const struct pg_queue *q = pg_queue_of(op->queue);
+    struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(*ids));
+    for (uint32_t i = 0; i < op->bulk.id_count; i++)
+        ids[i] = (struct sought){&op->bulk.ids[i], q};
+    put_ids(p, ids, op->bulk.id_count);
+    free(ids);
+}
+
 static void put_selection(struct params *p, const struct engine_op *op)
 {
     if (op->bulk.id_count > 0) {
-        const struct pg_queue *q = pg_queue_of(op->queue);
-        struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(*ids));
-        for (uint32_t i = 0; i < op->bulk.id_count; i++)
-            ids[i] = (struct sought){&op->bulk.ids[i], q};
-        put_ids(p, ids, op->bulk.id_count);
-        free(ids);
+        put_bulk_ids(p, op);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
         param_null(p, WIRE_INT2_ARRAY);
@@ -525,6 +530,12 @@ static void build_get(struct pg_call *c, const struct engine_op *op)
 static void build_purge(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
+    if (op->bulk.id_count > 0) {
+        c->sql = "SELECT triage.engine_cancel_some($1,$2,$3,$4,$5,$6)";
+        param_queue(p, c->queue);
+        put_bulk_ids(p, op);
+        return;
+    }
     c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
     param_queue(p, c->queue);
     param_int(p, WIRE_INT4, op->bulk.max);
@@ -532,6 +543,13 @@ static void build_purge(struct pg_call *c, const struct engine_op *op)
         param_null(p, WIRE_INT8); /* all there are, also those that others have added */
     else
         param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
+}
+
+static void build_promote(struct pg_call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT triage.engine_promote($1,$2,$3,$4,$5,$6)";
+    param_queue(&c->params, c->queue);
+    put_bulk_ids(&c->params, op);
 }
 
 static void build_redrive(struct pg_call *c, const struct engine_op *op)
@@ -571,6 +589,7 @@ static const struct {
     [ENGINE_IMPORT] = {imports_put, true},
     [ENGINE_CANCEL] = {build_cancel, true},
     [ENGINE_ESCALATE] = {build_escalate, true},
+    [ENGINE_PROMOTE] = {build_promote, true},
     [ENGINE_COUNT] = {build_count, false},
     [ENGINE_HEADS] = {build_heads, false},
     [ENGINE_GET] = {build_get, false},
