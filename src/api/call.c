@@ -175,7 +175,8 @@ void call_problem(const struct call *c, enum status status, struct problem *p)
     *p = (struct problem){.status = status};
     problem_copy_text(p->field, sizeof(p->field), r->field);
     problem_copy_text(p->detail, sizeof(p->detail), r->detail);
-    if (status == STATUS_INVALID_FIELD && r->kind == REQUEST_LIST) {
+    if (status == STATUS_INVALID_FIELD &&
+        (r->kind == REQUEST_LIST || r->kind == REQUEST_MATCHING)) {
         problem_copy_text(p->field, sizeof(p->field), "/after");
         problem_set(p, status,
                     "after is no cursor of this server: give one as it came, or leave it out to "
@@ -253,6 +254,7 @@ void call_again(struct call *c)
         .kind = c->request.kind,
         .done = call_done,
         .op = {.verb = c->request.op.verb, .visit = c->request.op.visit},
+        .priority = c->request.priority,
     };
     memcpy(next.queue, c->request.queue, sizeof(next.queue));
     next.op.list = c->request.op.list;

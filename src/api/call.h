@@ -203,6 +203,9 @@ call_handler receipts_ack_many, receipts_nack_many, receipts_release_many,
     receipts_extend_many;                                   /* receipts_batch.c */
 call_handler priority_set, priority_set_many, position_get; /* priority.c */
 call_handler message_get, message_delete;                   /* message.c */
+call_handler browse_get;                                    /* browse.c */
+call_handler cancel_many, promote_many;                     /* chosen.c */
+call_handler message_promote;                               /* message.c */
 call_handler export_lines;                                  /* export.c */
 call_handler move_begin, move_show, move_end;               /* move.c */
 call_handler queues_put, queues_patch, queues_get, queues_list, queues_delete, queues_purge,

@@ -1,6 +1,7 @@
 /* Dead letters: look, redrive, drop. */
 #include "api/call.h"
 #include "api/encode.h"
+#include "api/matching.h"
 
 #include <stdlib.h>
 
@@ -112,22 +113,55 @@ static void purge_finish(struct call *c)
     call_reply(c, 200);
 }
 
+static void match_cleanup(struct call *c)
+{
+    match_fini(c->extra);
+}
+
+static void purge_matched(struct call *c)
+{
+    match_answer(c, c->extra, "purged");
+}
+
 void dead_purge(struct call *c)
 {
-    static const struct field_table none = {NULL, 0};
-    if (!call_body(c, &none, NULL))
+    static const struct field_spec specs[] = {FIELD("filter", match_take_dead_filter),
+                                              MATCH_FIELDS};
+    static const struct field_table table = FIELD_TABLE(specs);
+    struct match_call *m = mem_zalloc(sizeof(*m));
+    match_init(m, c);
+    c->extra = m;
+    c->cleanup = match_cleanup;
+    if (!call_body(c, &table, m) || !match_whole(c, m))
         return;
+    if (!m->has_filter && m->matching.max > 0) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, "/max", "max goes with a filter.");
+        return;
+    }
     c->request.op.verb = ENGINE_DEAD_DROP;
-    call_submit(c, REQUEST_DEAD_DROP, purge_finish);
+    if (m->has_filter)
+        match_submit(c, m, REQUEST_MATCHING, "dead letter", purge_matched);
+    else
+        call_submit(c, REQUEST_DEAD_DROP, purge_finish);
 }
 
 /* Redrive. */
 
+/* The call's `extra`. */
 struct redrive {
-    struct call *call;
-    struct message_id *ids; /* owned until it becomes call->extra */
+    struct match_call match; /* by a filter; first */
+    struct message_id *ids;  /* owned */
     uint32_t id_count;
+    uint32_t max;
+    double per_second;
 };
+
+static void redrive_cleanup(struct call *c)
+{
+    struct redrive *r = c->extra;
+    match_fini(&r->match);
+    free(r->ids);
+}
 
 static bool take_ids(struct field *f, void *target)
 {
@@ -154,20 +188,21 @@ static bool take_max(struct field *f, void *target)
         return true;
     if (!field_i64(f, 1, UINT32_MAX, &max))
         return false;
-    r->call->request.portions.max = (uint32_t)max;
+    r->max = (uint32_t)max;
+    r->match.matching.max = (uint64_t)max;
     return true;
 }
 
 static bool take_per_second(struct field *f, void *target)
 {
     struct redrive *r = target;
-    return field_null(f) || field_double(f, 0.001, 1e6, &r->call->request.portions.per_second);
+    return field_null(f) || field_double(f, 0.001, 1e6, &r->per_second);
 }
 
 static bool take_priority(struct field *f, void *target)
 {
     struct redrive *r = target;
-    return field_priority(f, &r->call->request.priority);
+    return field_priority(f, &r->match.call->request.priority);
 }
 
 static void redrive_finish(struct call *c)
@@ -178,6 +213,24 @@ static void redrive_finish(struct call *c)
     call_reply(c, 200);
 }
 
+static void redrive_matched(struct call *c)
+{
+    match_answer(c, c->extra, "redriven");
+}
+
+/* False: the call was refused. */
+static bool redrive_check(struct call *c, const struct redrive *r)
+{
+    if (!match_whole(c, &r->match))
+        return false;
+    if (r->match.has_filter && (r->ids || r->per_second > 0)) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, r->ids ? "/ids" : "/per_second",
+                       "A filter goes without ids and per_second; max bounds a call.");
+        return false;
+    }
+    return true;
+}
+
 void dead_redrive(struct call *c)
 {
     static const struct field_spec specs[] = {
@@ -185,18 +238,28 @@ void dead_redrive(struct call *c)
         FIELD("max", take_max),
         FIELD("per_second", take_per_second),
         FIELD("priority", take_priority),
+        FIELD("filter", match_take_dead_filter),
+        FIELD("dry_run", match_take_dry_run),
+        FIELD("look_max", match_take_look_max),
+        FIELD("after", match_take_after),
     };
     static const struct field_table table = FIELD_TABLE(specs);
-    struct redrive r = {.call = c};
-    if (!call_body(c, &table, &r)) {
-        free(r.ids);
+    struct redrive *r = mem_zalloc(sizeof(*r));
+    match_init(&r->match, c);
+    c->extra = r;
+    c->cleanup = redrive_cleanup;
+    if (!call_body(c, &table, r) || !redrive_check(c, r))
+        return;
+    c->request.op.verb = ENGINE_DEAD_REDRIVE;
+    if (r->match.has_filter) {
+        match_submit(c, &r->match, REQUEST_MATCHING, "dead letter", redrive_matched);
         return;
     }
-    c->extra = r.ids;
-    c->request.op.verb = ENGINE_DEAD_REDRIVE;
-    c->request.op.bulk.ids = r.ids;
-    c->request.op.bulk.id_count = r.id_count;
-    if (c->request.portions.per_second > 0) /* the way to stop what takes long */
+    c->request.portions.max = r->max;
+    c->request.portions.per_second = r->per_second;
+    c->request.op.bulk.ids = r->ids;
+    c->request.op.bulk.id_count = r->id_count;
+    if (r->per_second > 0) /* the way to stop what takes long */
         call_end_with_peer(c);
     call_submit(c, REQUEST_REDRIVE, redrive_finish);
 }

@@ -275,7 +275,7 @@ static void put_state(struct buf *out, const struct engine_queue *q, const struc
 }
 
 void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now, bool contents)
+                    struct instant now, enum contents contents)
 {
     put_state(out, q, m);
     if (m->state == MESSAGE_READY)
@@ -291,10 +291,10 @@ void encode_message(struct buf *out, const struct engine_queue *q, const struct 
         put_time(out, ",\"died_at\":", m->delivery->died_ms);
     if (m->delivery && m->state == MESSAGE_DONE)
         put_time(out, ",\"done_at\":", m->delivery->died_ms);
-    if (contents) {
+    if (contents >= CONTENTS_METADATA)
         put_metadata(out, m, false);
+    if (contents >= CONTENTS_ALL)
         put_payload(out, m, false);
-    }
     buf_putc(out, '}');
 }
 

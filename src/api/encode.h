@@ -20,9 +20,9 @@ void encode_id(struct buf *out, const struct message_id *id);  /* with its quote
 /* One object each. */
 void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
                     struct instant now, bool name_queue);
-/* Without `contents` neither payload nor metadata. */
+enum contents { CONTENTS_NONE, CONTENTS_METADATA, CONTENTS_ALL }; /* all: the payload, too */
 void encode_message(struct buf *out, const struct engine_queue *q, const struct message *m,
-                    struct instant now, bool contents);
+                    struct instant now, enum contents contents);
 void encode_dead(struct buf *out, const struct engine_queue *q, const struct message *m);
 void encode_exported(struct buf *out, const struct engine_queue *q,
                      const struct message *m); /* on one line */

@@ -15,7 +15,7 @@ static void get_visit(struct engine_op *op, const struct engine_queue *q, const 
 {
     struct call *c = call_of_op(op);
     buf_clear(&c->out);
-    encode_message(&c->out, q, m, now, sees_contents(c));
+    encode_message(&c->out, q, m, now, sees_contents(c) ? CONTENTS_ALL : CONTENTS_NONE);
     c->request.answer_len = c->out.len;
 }
 
@@ -93,4 +93,50 @@ void message_delete(struct call *c)
     c->request.op.verb = ENGINE_CANCEL;
     c->request.op.one.id = c->id;
     call_submit(c, REQUEST_CANCEL, cancel_finish);
+}
+
+/* Promote: the message as it is now. One that is ready already is as it was asked for. */
+
+static void promoted_visit(struct engine_op *op, const struct engine_queue *q,
+                           const struct message *m, struct instant now)
+{
+    struct call *c = call_of_op(op);
+    buf_clear(&c->out);
+    if (m->state == MESSAGE_READY || m->state == MESSAGE_SCHEDULED)
+        encode_message(&c->out, q, m, now, sees_contents(c) ? CONTENTS_ALL : CONTENTS_NONE);
+    c->request.answer_len = c->out.len;
+}
+
+static void promoted_finish(struct call *c)
+{
+    if (c->out.len > 0)
+        get_finish(c);
+    else
+        call_refuse_as(c, STATUS_NOT_PENDING, NULL,
+                       "Only a scheduled message can be made ready before its time; GET it to see "
+                       "its state.");
+}
+
+static void promote_finish(struct call *c)
+{
+    if (c->request.op.bulk.count > 0) {
+        message_show(c);
+        return;
+    }
+    ask(c);
+    c->request.op.visit = promoted_visit;
+    c->request.kind = REQUEST_GET;
+    c->finish = promoted_finish;
+    call_again(c);
+}
+
+void message_promote(struct call *c)
+{
+    static const struct field_table none = {NULL, 0};
+    if (!call_body(c, &none, NULL) || !call_has_room(c))
+        return;
+    c->request.op.verb = ENGINE_PROMOTE;
+    c->request.op.bulk.ids = &c->id;
+    c->request.op.bulk.id_count = 1;
+    call_submit(c, REQUEST_PROMOTE, promote_finish);
 }

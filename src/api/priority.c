@@ -2,13 +2,12 @@
 #include "api/auth.h"
 #include "api/call.h"
 #include "api/encode.h"
+#include "api/matching.h"
 
 /* What a change of priority is made of. Owned by the call as its `extra`. */
 struct priority_change {
+    struct match_call match;   /* of many; first */
     struct escalate_item item; /* of one message */
-    struct filter filter;      /* of many */
-    struct call *call;
-    bool has_filter;
     bool has_priority;
     struct http_slice actor; /* borrowed from the body until priority_change_keep() */
     struct http_slice reason;
@@ -18,7 +17,7 @@ static bool take_priority(struct field *f, void *target)
 {
     struct priority_change *m = target;
     m->has_priority = !field_null(f);
-    return field_priority(f, &m->call->request.priority);
+    return field_priority(f, &m->match.call->request.priority);
 }
 
 static bool take_actor(struct field *f, void *target)
@@ -36,8 +35,7 @@ static bool take_reason(struct field *f, void *target)
 static struct priority_change *priority_change_new(struct call *c)
 {
     struct priority_change *m = mem_zalloc(sizeof(*m));
-    m->call = c;
-    filter_init(&m->filter);
+    match_init(&m->match, c);
     c->extra = m;
     return m;
 }
@@ -102,78 +100,42 @@ void priority_set(struct call *c)
 
 /* Many */
 
-static bool take_filter_priority(struct field *f, void *target)
-{
-    struct filter *filter = target;
-    return field_priority(f, &filter->priority);
-}
-
-static bool take_older_than(struct field *f, void *target)
-{
-    struct filter *filter = target;
-    return field_null(f) || field_seconds(f, 0, DELAY_SECONDS_MAX, &filter->older_than_ms);
-}
-
-static bool take_metadata(struct field *f, void *target)
-{
-    struct filter *filter = target;
-    return field_null(f) || filter_set_metadata(filter, f->value->raw, f->value->raw_len) ||
-           field_refuse(f, "must be an object with at most %d members.", METADATA_KEYS_MAX);
-}
-
-static bool take_filter(struct field *f, void *target)
-{
-    static const struct field_spec specs[] = {
-        FIELD("priority", take_filter_priority),
-        FIELD("older_than_seconds", take_older_than),
-        FIELD("metadata", take_metadata),
-    };
-    static const struct field_table table = FIELD_TABLE(specs);
-    struct priority_change *m = target;
-    m->has_filter = true;
-    return fields_object(f->doc, f->at, "/filter", &table, &m->filter, f->problem);
-}
-
-static bool take_dry_run(struct field *f, void *target)
-{
-    struct priority_change *m = target;
-    return field_null(f) || field_bool(f, &m->call->request.escalate.dry_run);
-}
-
 static void many_finish(struct call *c)
 {
+    const struct matching *j = c->request.matching;
     buf_lit(&c->out, "{\"matched\":");
-    buf_put_u64(&c->out, c->request.escalate.matched);
+    buf_put_u64(&c->out, j->matched);
     buf_lit(&c->out, ",\"changed\":");
     buf_put_u64(&c->out, c->request.count);
-    buf_puts(&c->out, c->request.escalate.dry_run ? ",\"dry_run\":true}" : "}");
+    buf_puts(&c->out, j->dry_run ? ",\"dry_run\":true}" : "}");
     call_reply(c, 200);
 }
 
 static void many_cleanup(struct call *c)
 {
-    filter_fini(&((struct priority_change *)c->extra)->filter);
+    match_fini(c->extra);
 }
 
 void priority_set_many(struct call *c)
 {
     static const struct field_spec specs[] = {
-        FIELD("filter", take_filter), FIELD("priority", take_priority), FIELD("actor", take_actor),
-        FIELD("reason", take_reason), FIELD("dry_run", take_dry_run),
+        FIELD("filter", match_take_filter),   FIELD("priority", take_priority),
+        FIELD("actor", take_actor),           FIELD("reason", take_reason),
+        FIELD("dry_run", match_take_dry_run),
     };
     static const struct field_table table = FIELD_TABLE(specs);
     struct priority_change *m = priority_change_new(c);
     c->cleanup = many_cleanup;
     if (!call_body(c, &table, m))
         return;
-    if (!m->has_filter) {
+    if (!m->match.has_filter) {
         call_refuse_as(c, STATUS_INVALID_FIELD, "/filter",
                        "filter is required; {} means every scheduled and ready message.");
         return;
     }
     if (!priority_change_keep(c, m))
         return;
-    c->request.escalate.filter = &m->filter;
+    c->request.matching = &m->match.matching;
     call_end_with_peer(c); /* the way to stop what takes long */
     call_submit(c, REQUEST_ESCALATE_ALL, many_finish);
 }

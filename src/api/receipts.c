@@ -24,6 +24,12 @@ bool settle_take_reason(struct field *f, void *target)
     return field_null(f) || field_text(f, 0, REASON_MAX, &s->reason, &s->reason_len);
 }
 
+bool settle_take_dead(struct field *f, void *target)
+{
+    struct settle_fields *s = target;
+    return field_null(f) || field_bool(f, &s->dead);
+}
+
 bool settle_take_lease(struct field *f, void *target)
 {
     struct settle_fields *s = target;
@@ -81,7 +87,7 @@ bool settle_has_lease(struct call *c, const struct settle_fields *s)
 void settle_keep(struct call *c, const struct settle_fields *s)
 {
     buf_put(&c->text, s->reason, s->reason_len);
-    c->request.op.settle.delay_ms = s->delay_ms;
+    c->request.op.settle.delay_ms = s->dead ? NACK_DEAD : s->delay_ms;
     c->request.op.settle.lease_ms = s->lease_ms;
     c->request.op.settle.reason = s->reason_len ? c->text.data : NULL;
     c->request.op.settle.reason_len = (uint32_t)s->reason_len;
@@ -129,6 +135,7 @@ void receipts_nack(struct call *c)
         FIELD("receipt_handle", take_receipt),
         FIELD("delay_seconds", settle_take_delay),
         FIELD("reason", settle_take_reason),
+        FIELD("dead", settle_take_dead),
     };
     static const struct field_table table = FIELD_TABLE(specs);
     struct settle_fields s = {.delay_ms = -1};

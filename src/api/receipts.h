@@ -18,10 +18,11 @@ struct settle_fields {
     size_t reason_len;
     int64_t delay_ms; /* -1: not said */
     int64_t lease_ms; /* -1: not said */
+    bool dead;        /* a nack: there is no other attempt */
 };
 
 /* The target is a struct settle_fields, or begins with one. */
-field_take settle_take_delay, settle_take_reason, settle_take_lease;
+field_take settle_take_delay, settle_take_reason, settle_take_lease, settle_take_dead;
 
 /* False when the lease is missing: the call was refused, and is gone. */
 MUST_USE bool settle_has_lease(struct call *c, const struct settle_fields *s);

@@ -198,6 +198,7 @@ void receipts_nack_many(struct call *c)
         FIELD("receipts", take_receipts),
         FIELD("delay_seconds", settle_take_delay),
         FIELD("reason", settle_take_reason),
+        FIELD("dead", settle_take_dead),
     };
     static const struct field_table table = FIELD_TABLE(specs);
     struct batch_fields fields;

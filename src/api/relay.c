@@ -78,6 +78,8 @@ static void put_receipts(struct buf *out, const struct engine_op *op)
         buf_lit(out, ",\"delay_seconds\":");
         encode_seconds(out, op->settle.delay_ms);
     }
+    if (op->verb == ENGINE_NACK && op->settle.delay_ms == NACK_DEAD)
+        buf_lit(out, ",\"dead\":true");
     if (op->verb == ENGINE_NACK && op->settle.reason_len > 0) {
         buf_lit(out, ",\"reason\":");
         json_put_string(out, op->settle.reason, op->settle.reason_len);

@@ -28,6 +28,9 @@ static const struct route routes[] = {
     {VERB_POST, MESSAGES "/release", receipts_release_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGES "/extend", receipts_extend_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_POST, MESSAGES "/priority", priority_set_many, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/cancel", cancel_many, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGES "/promote", promote_many, ROLE_ADMIN, ROUTE_CHANGES, 0},
+    {VERB_GET, MESSAGES "/browse", browse_get, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_GET, MESSAGE, message_get, ROLE_READ | ROLE_PRODUCE, 0, 0},
     {VERB_DELETE, MESSAGE, message_delete, ROLE_CONSUME | ROLE_PRODUCE, ROUTE_CHANGES | ROUTE_QUERY,
      0},
@@ -36,6 +39,7 @@ static const struct route routes[] = {
     {VERB_POST, MESSAGE "/extend", receipts_extend, ROLE_CONSUME, ROUTE_CHANGES, 0},
     {VERB_GET, MESSAGE "/position", position_get, ROLE_READ | ROLE_PRODUCE, 0, 0},
     {VERB_POST, MESSAGE "/priority", priority_set, ROLE_PRODUCE, ROUTE_CHANGES, 0},
+    {VERB_POST, MESSAGE "/promote", message_promote, ROLE_PRODUCE, ROUTE_CHANGES, 0},
 
     {VERB_POST, "/v1/claim", claim_many, ROLE_CONSUME, ROUTE_CHANGES, 0},
 

@@ -38,6 +38,7 @@
 #define WAIT_SECONDS_MAX  60
 #define LEASE_SECONDS_MAX 43200
 #define LIST_MAX          1000
+#define PART_MAX          256           /* bytes that are looked for in payloads */
 #define ANSWER_FULL       (1024 * 1024) /* bytes of messages: an answer with so many gets no more */
 #define DELAY_SECONDS_MAX (10LL * 366 * 86400)
 #define TTL_SECONDS_MAX   (10LL * 366 * 86400)

@@ -28,22 +28,26 @@ struct request;
 enum request_kind {
     /* Straight to the engine; op.verb, op.visit and the op's inputs are set by the caller
      * (op.done, op.queue and op.user are the broker's). */
-    REQUEST_PUT,    /* op.put; the queue is created when missing and auto_create is on */
-    REQUEST_IMPORT, /* op.import */
-    REQUEST_SETTLE, /* op.verb ACK, NACK, RELEASE or EXTEND; settle */
-    REQUEST_CANCEL, /* op.one */
-    REQUEST_GET,    /* op.one */
-    REQUEST_LIST,   /* op.verb LIST or DEAD_LIST */
+    REQUEST_PUT,     /* op.put; the queue is created when missing and auto_create is on */
+    REQUEST_IMPORT,  /* op.import */
+    REQUEST_SETTLE,  /* op.verb ACK, NACK, RELEASE or EXTEND; settle */
+    REQUEST_CANCEL,  /* op.one */
+    REQUEST_PROMOTE, /* op.verb PROMOTE */
+    REQUEST_GET,     /* op.one */
+    REQUEST_LIST,    /* op.verb LIST or DEAD_LIST; list; priority: of which level */
     /* What these take and tell besides is in the struct of `struct request` with their name. */
     REQUEST_CLAIM,        /* claim; priority (min_priority), op.claim.lease_ms; op.claim.found */
     REQUEST_CLAIM_MANY,   /* the same over claim.many.queues[] */
     REQUEST_LOOK,         /* look: how urgent is the queue; priority in, and out as a name */
     REQUEST_ESCALATE,     /* op.escalate.items and note; priority */
-    REQUEST_ESCALATE_ALL, /* escalate; op.escalate.note, priority; count */
-    REQUEST_POSITION,     /* position; op.one */
-    REQUEST_PURGE,        /* count */
-    REQUEST_REDRIVE,      /* portions; op.bulk.ids, priority; count */
-    REQUEST_DEAD_DROP,    /* op.bulk.ids, or all; count */
+    REQUEST_ESCALATE_ALL, /* matching; op.escalate.note, priority; count */
+    /* Does something to all that match: matching; op.verb PURGE, PROMOTE, DEAD_REDRIVE (priority)
+     * or DEAD_DROP; count. */
+    REQUEST_MATCHING,
+    REQUEST_POSITION,  /* position; op.one */
+    REQUEST_PURGE,     /* count */
+    REQUEST_REDRIVE,   /* portions; op.bulk.ids, priority; count */
+    REQUEST_DEAD_DROP, /* op.bulk.ids, or all; count */
     /* The queue itself. */
     REQUEST_CONFIGURE,    /* configure; created */
     REQUEST_DELETE,       /* deletion */
@@ -111,6 +115,22 @@ enum wait_for {
     WAIT_DELAY = 1 << 0, /* it is scheduled */
     WAIT_PAUSE = 1 << 1, /* the queue is paused */
     WAIT_LIMIT = 1 << 2, /* its level or queue has as many in flight as it may */
+};
+
+#define MATCHING_SAMPLE 10
+
+/* What is to be done to all messages that match, and how far it came. */
+struct matching {
+    struct filter filter;
+    bool dry_run;             /* nothing is changed */
+    uint64_t max, look_max;   /* so many are to match, or be looked at; 0: all */
+    struct list_cursor after; /* where an earlier one ended; zero: from the start */
+    uint64_t before_seq;      /* what came later is not part of it; 0: not known yet */
+    /* Set by the broker. */
+    uint64_t matched, looked;
+    bool more; /* it goes on at … */
+    struct list_cursor next;
+    struct message_id sample[MATCHING_SAMPLE]; /* the first that matched */
 };
 
 /* Why a message waits. */
@@ -216,14 +236,14 @@ struct request {
             bool any;               /* out: something may be claimed */
             struct urgency urgency; /* out, with `any` */
         } look;
+        struct {         /* LIST */
+            int slot;    /* out, before visit: of the level that priority names, or -1 */
+            uint8_t own; /* private */
+        } list;
         struct {                 /* SETTLE */
             bool urgent_waiting; /* out, for EXTEND */
         } settle;
-        struct {                   /* ESCALATE_ALL */
-            struct filter *filter; /* borrowed until done */
-            bool dry_run;          /* nothing is changed */
-            uint64_t matched;      /* out */
-        } escalate;
+        struct matching *matching;   /* ESCALATE_ALL, MATCHING; borrowed until done */
         struct {                     /* POSITION */
             struct position *answer; /* out; borrowed until done */
         } position;

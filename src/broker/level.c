@@ -34,3 +34,21 @@ bool level_take(struct dispatcher *d, struct request *r, const struct priority_r
     *slot = d->queue->config.levels[rank].slot;
     return true;
 }
+
+void level_list(struct dispatcher *d, struct request *r)
+{
+    const uint32_t pending = 1U << MESSAGE_SCHEDULED | 1U << MESSAGE_READY;
+    struct engine_op *op = &r->op;
+    if (level_may_be_new(d, r, &r->priority)) {
+        view_refresh(d, r, level_list);
+        return;
+    }
+    if (!level_take(d, r, &r->priority, "/level", &r->list.slot))
+        return;
+    if (r->list.slot >= 0 && op->list.states > 0 && (op->list.states & ~pending) == 0) {
+        r->list.own = (uint8_t)r->list.slot;
+        op->list.slots = &r->list.own;
+        op->list.slot_count = 1;
+    }
+    shard_pass_on(d, r);
+}

@@ -66,7 +66,7 @@ enum work_kind {
     WORK_CLAIM,         /* dispatch.c */
     WORK_ABSENT,        /* absent.c */
     WORK_PORTIONS,      /* portions.c */
-    WORK_ESCALATION,    /* escalate.c: ESCALATE_ALL */
+    WORK_ESCALATION,    /* matching.c: ESCALATE_ALL, MATCHING */
     WORK_EXPLANATION,   /* explain.c: POSITION, STATS */
     WORK_SHOW,          /* show.c: QUEUES */
     WORK_STORE,         /* store.c: PUT and IMPORT in portions */
@@ -111,15 +111,14 @@ struct work {
             uint32_t ids_left; /* of op.bulk.ids, behind those of the present portion */
         } portions;
         struct {
-            struct escalate_item *items; /* owned: those of a page that match */
-            uint32_t item_count;
+            struct message_id *ids; /* owned: those of a page that match */
+            uint32_t id_count;
+            size_t bytes;                   /* of their bodies */
+            struct escalate_item *items;    /* owned: the same, for an ESCALATE */
             int slot;                       /* of the filter; -1: any */
             uint8_t slots[LEVEL_COUNT_MAX]; /* the levels to look at */
             uint32_t slot_count;
-            uint64_t before_seq;       /* what came later is not part of it */
-            struct list_cursor cursor; /* where the next page begins */
-            bool more;                 /* and whether there is one */
-            struct instant asked;      /* when; older_than counts from here */
+            struct instant asked; /* when; older_than counts from here */
         } escalation;
         struct {
             struct count_item *counts;                /* owned */
@@ -333,7 +332,9 @@ void schedules_forget(struct dispatcher *d); /* it goes */
 
 /* escalate.c */
 void escalate_some(struct dispatcher *d, struct request *r);
-void escalate_all(struct dispatcher *d, struct request *r);
+
+/* matching.c */
+void matching_begin(struct dispatcher *d, struct request *r); /* ESCALATE_ALL, MATCHING */
 
 /* store.c */
 void store_items(struct dispatcher *d, struct request *r); /* PUT, IMPORT */
@@ -413,6 +414,8 @@ void level_refuse(struct shard *s, struct request *r, const char *field);
 /* The slot of the level that `priority` names; -1 when it names none. False: r was refused. */
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                 const char *field, int *slot);
+/* LIST: the messages of the level that r names are asked for, where the engine can tell. */
+void level_list(struct dispatcher *d, struct request *r);
 
 /* level_times.c */
 void level_times_claimed(struct dispatcher *d, const struct message *m); /* a delivery */

@@ -40,7 +40,7 @@ static void *owned_by(const struct work *w)
     case WORK_CLAIM:
         return w->claim.items;
     case WORK_ESCALATION:
-        return w->escalation.items;
+        return w->escalation.ids; /* and the items behind them */
     case WORK_EXPLANATION:
         return w->explanation.counts;
     case WORK_SHOW:

@@ -2,10 +2,13 @@
 #include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/list.h"
+#include "cli/matching.h"
 #include "cli/out.h"
 #include "cli/show.h"
 #include "term/args.h"
 #include "term/member.h"
+
+#include <stdlib.h>
 
 static int dead_list(int argc, char **argv, const struct cli *cli)
 {
@@ -76,24 +79,36 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
 {
     int64_t max = ARG_UNSET, per_second = ARG_UNSET;
     const char *priority = NULL;
+    struct match_options o = MATCH_NONE;
     const struct arg_option options[] = {
         {"max", 0, ARG_INT, &max, "N", "at most so many"},
         {"per-second", 0, ARG_INT, &per_second, "N", "not faster than this"},
         {"priority", 'p', ARG_TEXT, &priority, "P", "with this priority; else they keep theirs"},
+        {"reason", 0, ARG_TEXT, &o.reason, "TEXT", "all with this reason"},
+        MATCH_OPTIONS(o),
         {0},
     };
     const struct arg_spec spec = {
-        "dead redrive QUEUE [ID ...] [--max N] [--per-second N] [--priority P]",
+        "dead redrive QUEUE [ID ...] [--max N] [--per-second N] [--priority P] [options]",
         "Makes dead letters ready again, their attempts counted from 0: the named ones; without "
         "an\n"
-        "ID all of the queue, or --max of them, and without asking.",
+        "ID those that match, else all of the queue, or --max of them, and without asking.",
         "  triage dead redrive mail --max 100 --per-second 10\n"
-        "  triage dead redrive mail msg_01 msg_02 --priority 9\n",
+        "  triage dead redrive mail msg_01 msg_02 --priority 9\n"
+        "  triage dead redrive mail --reason 'smtp timeout' --dry-run\n",
         options,
         1,
         -1};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
+    if (status == ARGS_GO && (match_asked(&o) || o.dry_run)) {
+        if (ops.count > 1 || per_second != ARG_UNSET)
+            status = args_refuse(&spec, "no ID and no --per-second with those that match");
+        else
+            status = match_run(cli, "/v1/queues/%s/dead/redrive", ops.items[0], &o, "redriven",
+                               priority, max);
+    }
+    free(o.meta.items);
     if (status != ARGS_GO)
         return status;
     struct client c;
@@ -115,25 +130,45 @@ static int dead_redrive(int argc, char **argv, const struct cli *cli)
     return status;
 }
 
+static int purge_matching(const struct arg_spec *spec, const struct operands *ops,
+                          const struct match_options *o, bool yes, const struct cli *cli)
+{
+    int status = CLI_DONE;
+    if (ops->count > 1)
+        return args_refuse(spec, "no ID with those that match");
+    if (!o->dry_run)
+        status = cli_confirm(yes, "Drop all dead letters of %s that match?", ops->items[0]);
+    if (status != CLI_DONE)
+        return status;
+    return match_run(cli, "/v1/queues/%s/dead/purge", ops->items[0], o, "purged", NULL, ARG_UNSET);
+}
+
 static int dead_purge(int argc, char **argv, const struct cli *cli)
 {
     bool yes = false;
+    struct match_options o = MATCH_NONE;
     const struct arg_option options[] = {
         {"yes", 'y', ARG_FLAG, &yes, NULL, "do not ask"},
         {"force", 0, ARG_FLAG, &yes, NULL, "the same"},
+        {"reason", 0, ARG_TEXT, &o.reason, "TEXT", "all with this reason"},
+        MATCH_OPTIONS(o),
         {0},
     };
     const struct arg_spec spec = {
-        "dead purge QUEUE [ID ...] [--yes]",
-        "Drops dead letters for good: the named ones, or all. Asks first; "
+        "dead purge QUEUE [ID ...] [--yes] [options]",
+        "Drops dead letters for good: the named ones, those that match, or all. Asks first; "
         "without a\nterminal it needs --yes.",
         "  triage dead purge mail --yes\n"
-        "  triage dead purge mail msg_01 --yes\n",
+        "  triage dead purge mail msg_01 --yes\n"
+        "  triage dead purge mail --reason 'no such mailbox' --dry-run\n",
         options,
         1,
         -1};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
+    if (status == ARGS_GO && (match_asked(&o) || o.dry_run))
+        status = purge_matching(&spec, &ops, &o, yes, cli);
+    free(o.meta.items);
     if (status != ARGS_GO)
         return status;
     bool all = ops.count == 1;

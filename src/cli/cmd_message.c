@@ -1,7 +1,8 @@
-/* The commands about one message without its receipt: enqueue, show, cancel. */
+/* The commands about messages without a receipt: enqueue, show, cancel, promote. */
 #include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/compose.h"
+#include "cli/matching.h"
 #include "cli/out.h"
 #include "cli/show.h"
 #include "cli/simple.h"
@@ -119,13 +120,80 @@ int cmd_show(int argc, char **argv, const struct cli *cli)
     return show_message(cli, "/v1/queues/%s/messages/%s", &ops, payload);
 }
 
+/* By a filter it cannot be taken back, and may be about more than somebody thinks. */
+static int cancel_matching(const struct match_options *o, const char *queue, bool yes,
+                           const struct cli *cli)
+{
+    int status = CLI_DONE;
+    if (!o->dry_run)
+        status = cli_confirm(yes, "Drop all messages of %s that match?", queue);
+    if (status != CLI_DONE)
+        return status;
+    return match_run(cli, "/v1/queues/%s/messages/cancel", queue, o, "cancelled", NULL, ARG_UNSET);
+}
+
 int cmd_cancel(int argc, char **argv, const struct cli *cli)
 {
-    const struct arg_spec spec = {"cancel QUEUE ID",
-                                  "Drops a message that is scheduled or ready.",
-                                  "  triage cancel mail msg_01\n",
-                                  NULL,
-                                  2,
-                                  2};
-    return simple_run(&spec, argc, argv, cli, "DELETE", "/v1/queues/%s/messages/%s?cancel=true");
+    struct match_options o = MATCH_NONE;
+    bool yes = false;
+    const struct arg_option options[] = {
+        MATCH_OPTIONS(o),
+        {"yes", 'y', ARG_FLAG, &yes, NULL, "do not ask"},
+        {0},
+    };
+    const struct arg_spec spec = {
+        "cancel QUEUE [ID] [options]",
+        "Drops a message that is scheduled or ready. Without ID: all messages for which the "
+        "options\n"
+        "hold together; asks first, and without a terminal it needs --yes.",
+        "  triage cancel mail msg_01\n"
+        "  triage cancel mail --meta tenant=acme --older-than 1h --dry-run\n",
+        options,
+        1,
+        2};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status == ARGS_GO) {
+        if ((ops.count == 2) == match_asked(&o) || (ops.count == 2 && o.dry_run))
+            status = args_refuse(&spec, "which ones? give an ID, or --from, --older-than, --meta, "
+                                        "--contains, or --all");
+        else if (ops.count == 1)
+            status = cancel_matching(&o, ops.items[0], yes, cli);
+        else
+            status = simple_send(cli, "DELETE", "/v1/queues/%s/messages/%s?cancel=true", &ops);
+    }
+    free(o.meta.items);
+    return status;
+}
+
+int cmd_promote(int argc, char **argv, const struct cli *cli)
+{
+    struct match_options o = MATCH_NONE;
+    const struct arg_option options[] = {
+        MATCH_OPTIONS(o),
+        {0},
+    };
+    const struct arg_spec spec = {
+        "promote QUEUE [ID] [options]",
+        "Makes a scheduled message ready now. Without ID: all messages for which the options hold\n"
+        "together; prints how many.",
+        "  triage promote mail msg_01\n"
+        "  triage promote mail --meta tenant=acme\n",
+        options,
+        1,
+        2};
+    struct operands ops;
+    int status = args_parse(&spec, argc, argv, &ops);
+    if (status == ARGS_GO) {
+        if ((ops.count == 2) == match_asked(&o) || (ops.count == 2 && o.dry_run))
+            status = args_refuse(&spec, "which ones? give an ID, or --from, --older-than, --meta, "
+                                        "--contains, or --all");
+        else if (ops.count == 1)
+            status = match_run(cli, "/v1/queues/%s/messages/promote", ops.items[0], &o, "promoted",
+                               NULL, ARG_UNSET);
+        else
+            status = simple_send(cli, "POST", "/v1/queues/%s/messages/%s/promote", &ops);
+    }
+    free(o.meta.items);
+    return status;
 }

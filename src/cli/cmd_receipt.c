@@ -142,13 +142,15 @@ int cmd_nack(int argc, char **argv, const struct cli *cli)
 {
     int64_t delay_ms = ARG_UNSET;
     const char *reason = NULL;
+    bool dead = false;
     const struct arg_option options[] = {
+        {"dead", 0, ARG_FLAG, &dead, NULL, "no other attempt: it becomes a dead letter"},
         {"delay", 0, ARG_DURATION, &delay_ms, "10s", "not ready again before this long"},
         {"reason", 0, ARG_TEXT, &reason, "TEXT", "what went wrong, kept with the message"},
         {0},
     };
     const struct arg_spec spec = {
-        "nack QUEUE ID RECEIPT [ID RECEIPT ...] [--delay 10s] [--reason TEXT]",
+        "nack QUEUE ID RECEIPT [ID RECEIPT ...] [--delay 10s] [--reason TEXT] [--dead]",
         "The messages failed: they become ready again, after the delay or as the queue's `retry`\n"
         "says, or dead letters when their attempts are used up. Prints the new state; for "
         "several,\n"
@@ -165,6 +167,10 @@ int cmd_nack(int argc, char **argv, const struct cli *cli)
     buf_putc(&s.fields, '{');
     if (delay_ms != ARG_UNSET)
         member_put_seconds(&s.fields, "delay_seconds", delay_ms);
+    if (dead) {
+        member_put(&s.fields, "dead");
+        buf_puts(&s.fields, "true");
+    }
     if (reason)
         member_put_text(&s.fields, "reason", reason);
     return settle(&s, cli, ops.items[0], ops.items + 1, (ops.count - 1) / 2);

@@ -6,6 +6,7 @@
 
 command_run cmd_enqueue, cmd_claim, cmd_ack, cmd_nack, cmd_extend, cmd_release, cmd_show,
     cmd_cancel;
+command_run cmd_browse, cmd_promote;
 command_run cmd_escalate, cmd_position;
 command_run cmd_queues, cmd_queue, cmd_stats;
 command_run queue_apply, queue_dump; /* verbs of cmd_queue */

@@ -29,6 +29,9 @@ static void request_page(struct client *c, const struct list_options *o, int64_t
     client_query(c, "limit", limit);
     if (o->prefix)
         client_query(c, "prefix", o->prefix);
+    for (const struct list_parameter *p = o->parameters; p && p->name; p++)
+        if (p->value)
+            client_query(c, p->name, p->value);
     if (after->len > 0)
         client_query(c, "after", after->data);
 }
@@ -68,11 +71,11 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
         uint32_t rows = array ? c.doc.tokens[array].count : 0;
         if (cli->json)
             text_document(&c.answer);
-        else if (array)
+        else if (rows > 0)
             out_list(&c.doc, array, columns);
         next_page(&c, &after);
         left -= rows;
-        if (rows == 0)
+        if (rows == 0 && !o->sparse)
             break;
     } while (after.len > 0 && left > 0);
     client_fini(&c);

@@ -5,12 +5,18 @@
 
 #include "term/cli.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct list_options {
     int64_t limit; /* ARG_UNSET: everything */
     const char *after;
     const char *prefix;
+    /* Parameters of the query besides, up to the first without a name; NULL: none. */
+    const struct list_parameter {
+        const char *name, *value; /* a value of NULL is left out */
+    } * parameters;
+    bool sparse; /* a page may be empty though there are more */
 };
 
 /* `path` may have one %s for the queue. Columns end with NULL. Returns an exit status. */

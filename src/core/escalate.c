@@ -56,3 +56,14 @@ void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
     q->view->totals.escalated++;
     change_lane(q, m, slot);
 }
+
+void queue_promote(struct queue *q, struct message *m, struct instant now)
+{
+    uint8_t slot = m->slot;
+    assert(m->state == MESSAGE_SCHEDULED);
+    queue_move(q, m, MESSAGE_NEW);
+    if (m->ready_ms > now.wall_ms)
+        m->ready_ms = now.wall_ms;
+    queue_move(q, m, MESSAGE_READY);
+    queue_touch(q, m, MESSAGE_SCHEDULED, slot);
+}

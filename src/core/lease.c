@@ -195,7 +195,7 @@ enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_
 {
     assert(m->state == MESSAGE_LEASED);
     message_set_reason(m, reason, reason_len);
-    if (m->attempts >= q->config->max_attempts) {
+    if (m->attempts >= q->config->max_attempts || delay_ms == NACK_DEAD) {
         queue_end(q, m, MESSAGE_DEAD, now);
         return MESSAGE_DEAD;
     }

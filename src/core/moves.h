@@ -83,7 +83,8 @@ static inline enum message_state queue_expires_as(const struct queue *q)
 }
 
 /* An attempt failed. The message goes back in line, at once or after delay_ms (-1: the queue's
- * backoff), or becomes DEAD. Returns its state now. The caller must not use it afterwards. */
+ * backoff), or becomes DEAD (NACK_DEAD: in any case). Returns its state now. The caller must not
+ * use it afterwards. */
 enum message_state queue_fail(struct queue *q, struct message *m, int64_t delay_ms,
                               const char *reason, uint32_t reason_len, struct instant now);
 

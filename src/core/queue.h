@@ -250,6 +250,7 @@ void queue_put_elsewhere(struct queue *q, struct put_item *item, const struct de
  * key that the message has. */
 void queue_import(struct queue *q, struct import_item *item, const struct dedup_hit *elsewhere,
                   const struct dedup_hit *own_elsewhere, struct instant now);
+#define NACK_DEAD (-2) /* a delay: there is no other attempt, and the message becomes DEAD */
 void queue_ack(struct queue *q, struct settle_item *item, struct instant now);
 void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, const char *reason,
                 uint32_t reason_len, struct instant now);
@@ -286,6 +287,9 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
 /* Gives a scheduled or ready message the level with this slot. It keeps its age. */
 void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
                     const struct escalate_note *note, struct instant now);
+
+/* Makes a scheduled message ready now. */
+void queue_promote(struct queue *q, struct message *m, struct instant now);
 
 void queue_count_before(const struct queue *q, struct count_item *item);
 void queue_heads(const struct queue *q, struct heads_item *item);

@@ -24,6 +24,7 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_EXTEND] = "extend",
     [ENGINE_CANCEL] = "cancel",
     [ENGINE_ESCALATE] = "move",
+    [ENGINE_PROMOTE] = "promote",
     [ENGINE_COUNT] = "count",
     [ENGINE_HEADS] = "heads",
     [ENGINE_GET] = "get",

@@ -225,7 +225,8 @@ enum engine_verb {
     ENGINE_ACK,
     /* NACK: the attempt failed, with settle.reason ("nacked" when that is empty). READY at its old
      * place; or SCHEDULED for settle.delay_ms from now, where -1 means config_backoff_ms(); or DEAD
-     * when attempts have reached config.max_attempts; or ended, when its time to live is over. */
+     * when attempts have reached config.max_attempts, or settle.delay_ms is NACK_DEAD; or ended,
+     * when its time to live is over. */
     ENGINE_NACK,
     /* RELEASE: back to its old place, the attempt is not counted; or ended, as above. */
     ENGINE_RELEASE,
@@ -246,6 +247,14 @@ enum engine_verb {
      *   - ready_ms and seq stay, so that the message keeps its age. A message that is at that level
      *     already stays as it was: OK, and `changed` is false */
     ENGINE_ESCALATE,
+
+    /* Makes scheduled messages ready before their time: those of bulk.ids.
+     * Engine:
+     *   - SCHEDULED to READY at now, or at its ready time if that is past; attempts, level and time
+     *     to live stay
+     *   - ids that are not of scheduled messages are skipped; bulk.count says how many were not,
+     * and bulk.more is false */
+    ENGINE_PROMOTE,
 
     /* Counts the ready messages before each place of count.items.
      * Triage:
@@ -270,12 +279,14 @@ enum engine_verb {
      *   - MESSAGE_NOT_FOUND */
     ENGINE_GET,
 
-    /* Cancels scheduled and ready messages with seq < bulk.before_seq, bulk.max at most.
+    /* Cancels scheduled and ready messages: bulk.ids, or with seq < bulk.before_seq, bulk.max at
+     * most.
      * Triage:
      *   - the first ask has bulk.cursor zero and before_seq q->next_seq, which means all there are.
      *     The next asks submit the same struct as it came back
      * Engine:
      *   - bulk.count says how many, bulk.more whether there may be others: the caller asks again
+     *   - ids that are not of such messages are skipped; with ids, more is false
      *   - messages that are put after the first ask are not cancelled. To know them on the next
      *     ask, the engine may change before_seq and cursor */
     ENGINE_PURGE,
@@ -283,6 +294,8 @@ enum engine_verb {
     /* Shows messages to visit, a page at a time.
      * Triage:
      *   - list.after is zero, or a cursor that a client sent, which may be anything
+     *   - list.states is 0, which asks for all that are not DONE; or a set of states without DONE;
+     *     or DONE alone
      * Engine:
      *   - up to list.limit messages behind list.after, in an order of the engine's own; list.found
      *     says how many. With list.more, list.next is where the next page begins
@@ -290,12 +303,15 @@ enum engine_verb {
      *     between the pages is shown exactly once. DONE ones may be shown while config_keeps()
      *   - INVALID_FIELD for a cursor that no list.next can have been. Any other cursor costs no
      *     more than a page
+     *   - with list.states only messages in these states are asked for; others may be shown too,
+     * and a page may be short though there is more. DONE ones are shown all then
+     *   - with list.bare the payloads are not asked for, and may be missing
      *   - with list.slots only scheduled and ready messages of these levels are asked for; others
      *     may be shown too. A message that the caller escalates to slots[0] between the pages is
      *     still shown once */
     ENGINE_LIST,
 
-    /* As LIST, for dead letters alone.
+    /* As LIST, for dead letters alone. list.states and list.slots are zero.
      * Triage:
      *   - list.after is zero, a cursor, or has the seq of a message alone; then list.after_queue is
      *     the queue in the id of that message, or 0
@@ -510,14 +526,16 @@ struct engine_op {
             struct list_cursor after;
             uint32_t after_queue; /* DEAD_LIST */
             uint32_t limit;
-            const uint8_t *slots;    /* LIST */
-            uint32_t slot_count;     /* 0: everything */
+            const uint8_t *slots; /* LIST */
+            uint32_t slot_count;  /* 0: everything */
+            uint32_t states;      /* LIST: a set of 1 << enum message_state; 0: see there */
+            bool bare;
             struct list_cursor next; /* out */
             uint32_t found;          /* out */
             bool more;               /* out */
         } list;
-        struct {                          /* PURGE, DEAD_REDRIVE, DEAD_DROP */
-            const struct message_id *ids; /* the last two */
+        struct {                          /* PURGE, PROMOTE, DEAD_REDRIVE, DEAD_DROP */
+            const struct message_id *ids; /* NULL: all */
             uint32_t id_count;
             uint32_t max;
             uint64_t before_seq;       /* the engine may change it, as it does the cursor */
@@ -559,5 +577,14 @@ struct engine_op {
         } placement;
     };
 };
+
+/* Whether this LIST asks for messages in that state. */
+static inline bool engine_lists(const struct engine_op *op, enum message_state state)
+{
+    bool pending = state == MESSAGE_SCHEDULED || state == MESSAGE_READY;
+    if (op->list.states > 0)
+        return op->list.states >> state & 1;
+    return pending || (op->list.slot_count == 0 && state != MESSAGE_DONE);
+}
 
 #endif

@@ -103,6 +103,9 @@ static inline struct resident_queue *resident_queue_of(struct engine_queue *q)
     return rq;
 }
 
+/* So many messages in other states than asked for a LIST passes over before its page ends. */
+#define RESIDENT_PASSED_MAX 4096
+
 /* Runs op on its queue; everything but creating and deleting queues (resident_verbs.c). */
 void resident_apply(struct resident *r, struct engine_op *op, struct instant now);
 void resident_sweep(struct resident *r, struct engine_op *op, struct instant now); /* its part */

@@ -318,9 +318,38 @@ static void purge_set(struct resident_queue *rq, struct order *set, struct engin
     }
 }
 
+static void purge_ids(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.more = false;
+    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
+        struct message *m = find(rq, &op->bulk.ids[i], now);
+        if (!m || !message_pending(m))
+            continue;
+        queue_cancel_pending(&rq->core, m, now);
+        op->bulk.count++;
+    }
+}
+
+static void apply_promote(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->bulk.count = 0;
+    op->bulk.more = false;
+    for (uint32_t i = 0; i < op->bulk.id_count; i++) {
+        struct message *m = find(rq, &op->bulk.ids[i], now);
+        if (!m || m->state != MESSAGE_SCHEDULED)
+            continue;
+        queue_promote(&rq->core, m, now);
+        op->bulk.count++;
+    }
+}
+
 static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     op->bulk.count = 0;
+    if (op->bulk.id_count > 0) {
+        purge_ids(rq, op, now);
+        return;
+    }
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
         purge_set(rq, &rq->core.lanes[slot].ready, op, now);
         purge_set(rq, &rq->core.lanes[slot].scheduled, op, now);
@@ -329,13 +358,22 @@ static void apply_purge(struct resident_queue *rq, struct engine_op *op, struct 
     op->bulk.more = op->bulk.count == op->bulk.max;
 }
 
-/* Shows entries of `map` from `from` on; true when the limit was reached first. */
+/* Shows entries of `map` from `from` on; true when the limit was reached first, or when many were
+ * passed over. */
 static bool list_map(struct resident_queue *rq, struct seqmap *map, uint64_t from,
                      struct engine_op *op, struct instant now)
 {
     const struct resident_store *store = rq->engine->store;
     uint64_t seq = from;
+    uint32_t passed = 0;
     for (struct message *m; (m = seqmap_next(map, seq, &seq)); seq++) {
+        if (passed == RESIDENT_PASSED_MAX)
+            return true;
+        if (!engine_lists(op, m->state)) {
+            op->list.next.seq = seq;
+            passed++;
+            continue;
+        }
         if ((store && store->lists(m)) || !queue_shows(&rq->core, m, now))
             continue;
         if (op->list.found == op->list.limit)
@@ -370,8 +408,8 @@ static void apply_list(struct resident_queue *rq, struct engine_op *op, struct i
             return;
         op->list.next = (struct list_cursor){.phase = LIST_DEAD};
     }
-    op->list.more =
-        op->list.slot_count == 0 && list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
+    op->list.more = engine_lists(op, MESSAGE_DEAD) &&
+                    list_map(rq, &rq->core.dead, op->list.next.seq + 1, op, now);
 }
 
 static void apply_dead_list(struct resident_queue *rq, struct engine_op *op, struct instant now)
@@ -430,6 +468,7 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_EXTEND] = apply_settle,
     [ENGINE_CANCEL] = apply_cancel,
     [ENGINE_ESCALATE] = apply_escalate,
+    [ENGINE_PROMOTE] = apply_promote,
     [ENGINE_COUNT] = apply_count,
     [ENGINE_HEADS] = apply_heads,
     [ENGINE_GET] = apply_get,

@@ -70,6 +70,7 @@ static void put_question(struct buf *out, const struct engine_op *op)
         buf_printf(out, " limit=%" PRIu32, op->list.limit);
         break;
     case ENGINE_PURGE:
+    case ENGINE_PROMOTE:
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         buf_printf(out, " max=%" PRIu32 " ids=%" PRIu32, op->bulk.max, op->bulk.id_count);
@@ -129,6 +130,7 @@ static void put_answer(struct buf *out, const struct engine_op *op)
         buf_printf(out, " found=%" PRIu32 " more=%d", op->list.found, op->list.more);
         break;
     case ENGINE_PURGE:
+    case ENGINE_PROMOTE:
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         buf_printf(out, " count=%" PRIu32 " more=%d", op->bulk.count, op->bulk.more);

@@ -618,7 +618,7 @@ uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id
     return op.bulk.count;
 }
 
-uint32_t list_all(const char *q, uint32_t page)
+static uint32_t list_some(const char *q, uint32_t states, bool bare, uint32_t page)
 {
     struct list_cursor at = {0};
     bool more = true;
@@ -629,6 +629,8 @@ uint32_t list_all(const char *q, uint32_t page)
         struct engine_op op = {.verb = ENGINE_LIST, .queue = queue(q), .visit = see};
         op.list.after = at;
         op.list.limit = page;
+        op.list.states = states;
+        op.list.bare = bare;
         rig_run_one(&d.rig, &op);
         assert_int_equal(op.status, STATUS_OK);
         assert_int_equal(op.list.found, d.shown_count - before);
@@ -642,6 +644,21 @@ uint32_t list_all(const char *q, uint32_t page)
                         d.shown[i].id.queue != d.shown[k].id.queue);
     }
     return d.shown_count;
+}
+
+uint32_t list_all(const char *q, uint32_t page)
+{
+    return list_some(q, 0, false, page);
+}
+
+uint32_t list_states(const char *q, uint32_t states, bool bare, uint32_t page)
+{
+    uint32_t found = list_some(q, states, bare, page), kept = 0;
+    for (uint32_t i = 0; i < found; i++) {
+        if (states >> d.shown[i].state & 1)
+            d.shown[kept++] = d.shown[i];
+    }
+    return d.shown_count = kept;
 }
 
 void assert_id_of(const char *q, struct message_id id)

@@ -124,6 +124,8 @@ uint32_t dead_list(const char *q, uint64_t after_seq, uint32_t limit);
 uint32_t dead_bulk(const char *q, enum engine_verb verb, const struct message_id *ids,
                    uint32_t id_count, uint32_t max, int slot);
 uint32_t list_all(const char *q, uint32_t page); /* all of it, in d.shown; each once */
+/* The same, of a set of states. What is shown of others is left out. */
+uint32_t list_states(const char *q, uint32_t states, bool bare, uint32_t page);
 
 /* The id is one of this queue's messages. A queue over several cells has a number in each. */
 void assert_id_of(const char *q, struct message_id id);

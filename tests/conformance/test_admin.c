@@ -128,6 +128,140 @@ static void a_list_shows_every_message_once(void **state)
     }
 }
 
+static void chosen_messages_are_cancelled_and_others_skipped(void **state)
+{
+    (void)state;
+    struct message_id ids[5];
+    struct queue_config c = rig_config(2);
+    c.dedup_scope = DEDUP_LIVE;
+    make_queue(Q, &c);
+    ids[0] = put(Q, "leased", 0);
+    struct shown held = claim_one(Q);
+    ids[1] = put(Q, "a", 1);
+    ids[2] = put_spec(Q, (struct spec){.payload = "b", .delay_ms = 1000, .dedup = "key"}).id;
+    ids[3] = ids[1]; /* twice */
+    ids[4] = ids[2];
+    ids[4].ready_ms++; /* nobody's */
+    put(Q, "stays", 0);
+    assert_int_equal(dead_bulk(Q, ENGINE_PURGE, ids, 5, 5, -1), 2);
+    restart();
+    assert_int_equal(state_of(Q, ids[1]), MESSAGE_NEW);
+    assert_int_equal(state_of(Q, ids[2]), MESSAGE_NEW);
+    assert_int_equal(view(Q)->totals.cancelled, 2);
+    assert_int_equal(ack(Q, &held), STATUS_OK);
+    assert_false(put_spec(Q, (struct spec){.payload = "c", .dedup = "key"}).deduplicated);
+    assert_drains_as(Q, "stays c");
+}
+
+static void what_is_promoted_is_ready_behind_what_was(void **state)
+{
+    (void)state;
+    struct message_id ids[4];
+    make(2);
+    ids[0] = put_spec(Q, (struct spec){.payload = "one", .rank = 1, .delay_ms = 100000}).id;
+    ids[1] = put_spec(Q, (struct spec){.payload = "two", .rank = 1, .delay_ms = 50000}).id;
+    ids[2] = put_spec(Q, (struct spec){.payload = "later", .rank = 1, .delay_ms = 80000}).id;
+    ids[3] = put(Q, "first", 1);
+    sleep_ms(1000);
+    struct message_id chosen[] = {ids[1], ids[3], ids[0], ids[1]};
+    assert_int_equal(dead_bulk(Q, ENGINE_PROMOTE, chosen, 4, 4, -1), 2);
+    restart();
+    assert_int_equal(state_of(Q, ids[0]), MESSAGE_READY);
+    assert_int_equal(state_of(Q, ids[2]), MESSAGE_SCHEDULED);
+    assert_int_equal(view(Q)->scheduled, 1);
+    sleep_ms(1000);
+    put(Q, "last", 1);
+    if (one_order())
+        assert_drains_as(Q, "first one two last");
+    else
+        assert_int_equal(claim(Q, 10), 4);
+}
+
+static void a_promoted_message_keeps_its_attempts_and_its_time_to_live(void **state)
+{
+    (void)state;
+    make(1);
+    struct message_id id = put_spec(Q, (struct spec){.payload = "x", .ttl_ms = 5000}).id;
+    struct shown s = claim_one(Q);
+    assert_int_equal(nack(Q, &s, 3000, "no", NULL), STATUS_OK);
+    assert_int_equal(dead_bulk(Q, ENGINE_PROMOTE, &id, 1, 1, -1), 1);
+    s = claim_one(Q);
+    assert_int_equal(s.attempts, 2);
+    assert_int_equal(release(Q, &s), STATUS_OK);
+    sleep_ms(6000);
+    assert_int_equal(state_of(Q, id), MESSAGE_NEW);
+    assert_int_equal(view(Q)->totals.expired, 1);
+}
+
+static void a_nack_can_be_the_last_attempt(void **state)
+{
+    (void)state;
+    enum message_state become;
+    make(1);
+    struct message_id id = put(Q, "x", 0);
+    struct shown s = claim_one(Q);
+    assert_int_equal(nack(Q, &s, NACK_DEAD, "never", &become), STATUS_OK);
+    assert_int_equal(become, MESSAGE_DEAD);
+    restart();
+    assert_int_equal(dead_list(Q, 0, 10), 1);
+    assert_string_equal(d.shown[0].reason, "never");
+    assert_int_equal(d.shown[0].attempts, 1);
+    assert_int_equal(view(Q)->totals.nacked, 1);
+    assert_int_equal(state_of(Q, id), MESSAGE_DEAD);
+}
+
+/* Three in each state, of two levels. */
+static void make_all_states(void)
+{
+    struct queue_config c = rig_config(2);
+    c.max_attempts = 1;
+    c.history_ms = 3600000;
+    make_queue(Q, &c);
+    for (int i = 0; i < 9; i++) {
+        put_spec(Q, (struct spec){.payload = "taken", .rank = i % 2});
+        struct shown s = claim_one(Q);
+        if (i % 3 == 0)
+            assert_int_equal(ack(Q, &s), STATUS_OK);
+        if (i % 3 == 1)
+            assert_int_equal(nack(Q, &s, 0, "no", NULL), STATUS_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        put_spec(Q, (struct spec){.payload = "waits", .rank = i % 2});
+        put_spec(Q, (struct spec){.payload = "later", .rank = i % 2, .delay_ms = 3600000});
+    }
+}
+
+static void assert_listed(uint32_t states, uint32_t count)
+{
+    static const uint32_t pages[] = {1, 2, 100};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(list_states(Q, states, true, pages[i]), count);
+        assert_int_equal(list_states(Q, states, false, pages[i]), count);
+        for (uint32_t k = 0; k < count; k++)
+            assert_int_equal(d.shown[k].payload_len, 5);
+    }
+}
+
+static void a_list_of_states_shows_every_message_in_them_once(void **state)
+{
+    (void)state;
+    make_all_states();
+    for (enum message_state s = MESSAGE_SCHEDULED; s <= MESSAGE_DONE; s++)
+        assert_listed(1U << s, 3);
+    assert_listed(1U << MESSAGE_READY | 1U << MESSAGE_SCHEDULED, 6);
+    assert_listed(1U << MESSAGE_LEASED | 1U << MESSAGE_DEAD, 6);
+    restart();
+    assert_listed(1U << MESSAGE_DONE, 3);
+}
+
+static void what_is_done_is_listed_for_as_long_as_it_is_kept(void **state)
+{
+    (void)state;
+    make_all_states();
+    sleep_ms(3600001);
+    assert_int_equal(list_states(Q, 1U << MESSAGE_DONE, false, 2), 0);
+}
+
 static void dead_letters_are_listed_by_arrival(void **state)
 {
     (void)state;
@@ -487,6 +621,12 @@ int main(void)
         TEST(a_message_can_be_looked_up_in_every_state),
         TEST(a_purge_takes_what_was_there_when_it_began),
         TEST(a_list_shows_every_message_once),
+        TEST(chosen_messages_are_cancelled_and_others_skipped),
+        TEST(what_is_promoted_is_ready_behind_what_was),
+        TEST(a_promoted_message_keeps_its_attempts_and_its_time_to_live),
+        TEST(a_nack_can_be_the_last_attempt),
+        TEST(a_list_of_states_shows_every_message_in_them_once),
+        TEST(what_is_done_is_listed_for_as_long_as_it_is_kept),
         TEST(dead_letters_are_listed_by_arrival),
         TEST(redriven_messages_start_again_at_their_old_place),
         TEST(chosen_dead_letters_can_be_redriven_to_another_level),

@@ -178,6 +178,8 @@ class Generator:
             fields["delay_seconds"] = self.pick([0, 0, FAR, -1])
         if self.chance(0.5):
             fields["reason"] = self.pick(REASONS)
+        if self.chance(0.1):
+            fields["dead"] = self.pick([True, True, False, None, 1])
         self.ready += 1
         return {"delivery": self.delivery(), "fields": fields}
 
@@ -221,6 +223,35 @@ class Generator:
         if self.chance(0.3):
             body["reason"] = self.pick(REASONS)
         return {"body": body}
+
+    def act(self):
+        """On all that match, at once or in portions, of which each goes on where the last one ended."""
+        what = self.pick(["messages/cancel", "messages/promote", "dead/redrive", "dead/purge"])
+        wanted = {}
+        if self.chance(0.4):
+            wanted["priority"] = self.priority()
+        if self.chance(0.5):
+            wanted["metadata"] = self.pick(METADATA)
+        if self.chance(0.2):
+            wanted["older_than_seconds"] = self.pick([0, FAR])
+        if self.chance(0.3):
+            wanted["payload_contains"] = self.pick(["x", "line", "aaa"])
+        if self.chance(0.5 if what.startswith("dead") else 0.05):
+            wanted["reason"] = self.pick(REASONS + ["nacked"])
+        body = {"filter": wanted}
+        if self.chance(0.3):
+            body["dry_run"] = True
+        if self.chance(0.3):
+            body["max"] = self.pick([1, 2, 100])
+        if self.chance(0.3):
+            body["look_max"] = self.pick([1, 3, 100])
+        if what == "dead/redrive" and self.chance(0.3):
+            body["priority"] = self.priority()
+        self.ready += 1
+        return {"what": what, "body": body}
+
+    def promote(self):
+        return {"message": self.message()}
 
     def level(self, name):
         level = {"name": name}
@@ -306,6 +337,25 @@ class Generator:
 
     def list_queues(self):
         return {"limit": self.pick([1, 1, 100, 1000, 1001])}
+
+    def browse(self):
+        query = {"limit": self.pick([1, 2, 7, 1000])}
+        if self.chance(0.7):
+            query["state"] = self.pick(["scheduled", "ready", "leased", "dead", "done", "gone"])
+        if self.chance(0.3):
+            query["level"] = self.priority()
+        if self.chance(0.3):
+            name, value = self.pick([("tenant", "acme"), ("n", 1), ("flag", True), ("none", "null")])
+            query["meta." + name] = value
+        if self.chance(0.2):
+            query["payload_contains"] = self.pick(["x", "ü", "line\nline", "nothing"])
+        if self.chance(0.2):
+            query["older_than"] = self.pick([0, FAR])
+        if self.chance(0.2):
+            query["reason"] = self.pick(REASONS)
+        if self.chance(0.3):
+            query["payload"] = False
+        return {"query": query}
 
     def export(self):
         return {"limit": self.pick([1, 2, 7, 1000]), "dead": self.chance(0.2)}
@@ -471,6 +521,7 @@ WEIGHTS = {
     "ack_batch": 3, "nack": 6, "settle_batch": 3, "die": 1.5, "amend": 2,
     "release": 3, "extend": 2, "show": 4, "position": 5, "cancel": 3, "escalate": 4,
     "escalate_many": 2, "configure": 6, "try_configure": 1, "patch": 3, "try_patch": 1, "show_config": 1, "stats": 4, "list_queues": 1, "export": 2,
+    "browse": 3, "act": 2.5, "promote": 1.5,
     "move": 0.7, "pause": 0.7, "resume": 2, "purge": 0.4, "delete_queue": 0.4, "dead_list": 2,
     "dead_show": 1, "dead_drop": 0.5, "dead_purge": 0.3, "redrive": 1.5, "become_ready": 0.5,
     "expire": 0.4, "lose_lease": 0.4, "forget": 0.3, "restart": 0.7, "tune": 1.5, "grow_old": 1,

@@ -297,6 +297,27 @@ class World:
     def do_escalate_many(self, body):
         return self.post("/messages/priority", body)
 
+    def do_act(self, what, body):
+        """What is promoted has its place by the time of day: it shares no millisecond with a put. The
+        counts of all portions are added up; which came first is the engine's own."""
+        self.arrangement.pass_time(APART_SECONDS)
+        sums, sample, body = {}, [], dict(body)
+        while True:
+            status, document = self.ask("POST", f"{self.path}/{what}", body)
+            if status != 200:
+                return self.outcome(status, document)
+            sample += document["sample"] if document["matched"] <= 10 else []
+            for name in ("matched", "cancelled", "promoted", "redriven", "purged"):
+                sums[name] = sums.get(name, 0) + document.get(name, 0)
+            if document["next"] is None:
+                break
+            body["after"] = document["next"]
+        return [200, sums, sorted(self.plain(sample)) if sums["matched"] <= 10 else None]
+
+    def do_promote(self, message):
+        self.arrangement.pass_time(APART_SECONDS)
+        return self.post(f"/messages/{self.message(message)}/promote")
+
     def do_configure(self, body):
         self.calm = False  # what the body does not say is as in a new queue
         return self.outcome(*self.ask("PUT", self.path, body))
@@ -336,6 +357,18 @@ class World:
             if "x-next-cursor" not in answer.headers:
                 return 200, sorted(lines, key=lambda m: m["message_id"])
             query["after"] = answer.headers["x-next-cursor"]
+
+    def do_browse(self, query):
+        """All that match, in the order in which they were met: a browse promises none."""
+        found, query = [], dict(query)
+        while True:
+            status, document = self.ask("GET", self.path + "/messages/browse", query=query)
+            if status != 200:
+                return self.outcome(status, document)
+            found += document["messages"]
+            if document["next"] is None:
+                return [200, sorted(self.plain(found), key=lambda m: m["message_id"])]
+            query["after"] = document["next"]
 
     def do_export(self, limit, dead):
         status, lines = self.exported(limit, dead)

@@ -68,7 +68,7 @@ static void check_encoded(const struct message *m)
     check_payload(m, true);
     assert(out.len <= ENCODED_MESSAGE_MAX);
     buf_clear(&out);
-    encode_message(&out, &t.queue, m, now, true);
+    encode_message(&out, &t.queue, m, now, CONTENTS_ALL);
     parse(&out);
     check_payload(m, true);
     buf_clear(&out);
@@ -270,13 +270,13 @@ static void move(struct request *r)
 static void move_many(struct request *r)
 {
     assert(r->priority.kind != PRIORITY_DEFAULT);
-    assert(r->escalate.filter->older_than_ms >= -1);
+    assert(r->matching->filter.older_than_ms >= -1);
     check_note(&r->op.escalate.note);
     bool leased = t.sample->state == MESSAGE_LEASED;
     t.sample->state = MESSAGE_READY;
-    r->escalate.matched = filter_matches(r->escalate.filter, t.sample, -1, 1000);
+    r->matching->matched = filter_matches(&r->matching->filter, t.sample, -1, 1000);
     t.sample->state = leased ? MESSAGE_LEASED : MESSAGE_READY;
-    r->count = r->escalate.dry_run ? 0 : r->escalate.matched;
+    r->count = r->matching->dry_run ? 0 : r->matching->matched;
 }
 
 static void explain(struct request *r)
@@ -297,15 +297,26 @@ static void nothing(struct request *r)
 }
 
 static void (*const serve[REQUEST_KIND_COUNT])(struct request *r) = {
-    [REQUEST_PUT] = put,           [REQUEST_SETTLE] = settle,
-    [REQUEST_CANCEL] = nothing,    [REQUEST_GET] = show,
-    [REQUEST_LIST] = list,         [REQUEST_CLAIM] = claim,
-    [REQUEST_PURGE] = bulk,        [REQUEST_REDRIVE] = bulk,
-    [REQUEST_DEAD_DROP] = bulk,    [REQUEST_CONFIGURE] = configure,
-    [REQUEST_DELETE] = nothing,    [REQUEST_QUEUE] = facts,
-    [REQUEST_QUEUES] = facts,      [REQUEST_STATS] = facts,
-    [REQUEST_ESCALATE] = move,     [REQUEST_ESCALATE_ALL] = move_many,
-    [REQUEST_POSITION] = explain,  [REQUEST_IMPORT] = import,
+    [REQUEST_PUT] = put,
+    [REQUEST_SETTLE] = settle,
+    [REQUEST_CANCEL] = nothing,
+    [REQUEST_GET] = show,
+    [REQUEST_PROMOTE] = nothing,
+    [REQUEST_LIST] = list,
+    [REQUEST_CLAIM] = claim,
+    [REQUEST_PURGE] = bulk,
+    [REQUEST_REDRIVE] = bulk,
+    [REQUEST_DEAD_DROP] = bulk,
+    [REQUEST_CONFIGURE] = configure,
+    [REQUEST_DELETE] = nothing,
+    [REQUEST_QUEUE] = facts,
+    [REQUEST_QUEUES] = facts,
+    [REQUEST_STATS] = facts,
+    [REQUEST_ESCALATE] = move,
+    [REQUEST_ESCALATE_ALL] = move_many,
+    [REQUEST_MATCHING] = move_many,
+    [REQUEST_POSITION] = explain,
+    [REQUEST_IMPORT] = import,
     [REQUEST_PLACEMENT] = nothing,
 };
 

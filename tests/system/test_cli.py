@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from server import TRIAGE
-from wire import DEADLINE, Queue, until
+from wire import AT_ONCE, DEADLINE, Queue, until
 
 DONE, REFUSED, USAGE, UNREACHED = 0, 1, 2, 3
 
@@ -103,6 +103,45 @@ def test_show_cancel_stats_and_queues(shell, queue):
     shell.ok("cancel", name, ident)
     assert shell.run("show", name, ident).returncode == REFUSED
     assert shell.json("stats", name)["totals"]["cancelled"] == 1
+
+
+def test_browse_finds_by_options_page_after_page(shell, queue):
+    ids = queue.put_all([{"payload": f"number {n}", "metadata": {"odd": n % 2 == 1, "n": n}}
+                         for n in range(1200)])
+    later = queue.put("later", delay_seconds=3600)
+    lines = shell.ok("browse", queue.name, "--state", "ready", "--meta", "odd=true").splitlines()
+    assert len([line for line in lines if line.startswith("msg_")]) == 600
+    [page] = [shell.json("browse", queue.name, "--limit", "1", "--meta", "n=7", "--meta", "odd=true")]
+    assert [m["message_id"] for m in page["messages"]] == [ids[7]] and "payload" not in page["messages"][0]
+    shown = shell.ok("browse", queue.name, "--contains", "later", "--payload")
+    assert later in shown and "later" in shown.split()
+    assert shell.ok("browse", queue.name, "--older-than", "1h") == ""
+    for words in (["--meta", "odd"], ["--state", "gone"], ["--level", "none"]):
+        assert shell.run("browse", queue.name, *words).returncode != DONE
+
+
+def test_many_are_cancelled_promoted_redriven_and_purged_by_options(shell, queue):
+    queue.configure(max_attempts=3, retry=AT_ONCE)
+    name = queue.name
+    queue.put_all([{"payload": f"number {n}", "metadata": {"who": f"w{n % 2}"}} for n in range(6)])
+    later = [queue.put("later", delay_seconds=3600) for _ in range(3)]
+    assert shell.run("cancel", name).returncode == USAGE  # which ones?
+    assert shell.run("cancel", name, later[0], "--all").returncode == USAGE
+    assert shell.run("cancel", name, "--meta", "who=w0").returncode == USAGE  # without --yes
+    assert shell.ok("cancel", name, "--meta", "who=w0", "-n") == "3 matched, 0 cancelled"
+    assert shell.ok("cancel", name, "--meta", "who=w0", "--yes") == "3 matched, 3 cancelled"
+    shell.ok("cancel", name, later[0])
+    shell.ok("promote", name, later[1])
+    assert shell.ok("promote", name, "--contains", "late") == "1 matched, 1 promoted"
+    assert queue.stats()["ready"] == 5
+    for n, message in enumerate(queue.take(max=5)):
+        words = [message["message_id"], message["receipt_handle"]]
+        assert shell.ok("nack", name, *words, "--dead", "--reason", f"r{n % 2}") == "dead"
+    assert shell.ok("dead", "redrive", name, "--reason", "r0", "-n") == "3 matched, 0 redriven"
+    assert shell.ok("dead", "redrive", name, "--reason", "r0", "--max", 2) == "2 matched, 2 redriven"
+    assert shell.ok("dead", "purge", name, "--reason", "r1", "--yes") == "2 matched, 2 purged"
+    assert len(queue.dead()) == 1
+    assert shell.json("dead", "redrive", name, "--all")["redriven"] == 1
 
 
 def test_queue_set_get_pause_resume_purge_and_delete(shell, queue):

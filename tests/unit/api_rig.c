@@ -106,8 +106,8 @@ static void move(struct request *r, struct engine_queue *q)
 
 static void move_many(struct request *r)
 {
-    r->escalate.matched = r->escalate.filter->has_metadata ? 3 : 5;
-    r->count = r->escalate.dry_run ? 0 : r->op.escalate.note.actor_len;
+    r->matching->matched = r->matching->filter.has_metadata ? 3 : 5;
+    r->count = r->matching->dry_run ? 0 : r->op.escalate.note.actor_len;
 }
 
 static void explain(struct request *r, const struct engine_queue *q)

@@ -105,6 +105,52 @@ static void every_wanted_member_must_be_there_with_its_value(void **state)
     assert_false(wants("{\"tenant\":\"acme\",\"more\":1}"));
 }
 
+static void as_text_a_value_is_what_it_is_written_as(void **state)
+{
+    (void)state;
+    set_metadata("{\"n\":7,\"s\":\"7\",\"ok\":true,\"o\":{}}");
+    f.as_text = true;
+    assert_true(wants("{\"n\":\"7\",\"s\":\"7\",\"ok\":\"true\"}"));
+    assert_false(wants("{\"n\":\"7.0\"}"));
+    assert_false(wants("{\"o\":\"{}\"}"));
+    assert_false(wants("{\"ok\":\"false\"}"));
+}
+
+static void a_part_of_the_payload_is_found_anywhere_in_it(void **state)
+{
+    (void)state;
+    set_metadata("{\"tail\":1}");
+    filter_set_part(&f, "load", 4);
+    assert_true(filter_needs_payload(&f));
+    assert_true(filter_matches(&f, m, -1, NOW));
+    filter_set_part(&f, "payload", 7);
+    assert_true(filter_matches(&f, m, -1, NOW));
+    filter_set_part(&f, "payloads", 8);
+    assert_false(filter_matches(&f, m, -1, NOW));
+    filter_set_part(&f, "tail", 4); /* that is in the metadata */
+    assert_false(filter_matches(&f, m, -1, NOW));
+}
+
+static void a_reason_is_compared_as_a_whole(void **state)
+{
+    (void)state;
+    filter_set_reason(&f, "no", 2);
+    assert_false(filter_matches(&f, m, -1, NOW));
+    message_set_reason(m, "nope", 4);
+    assert_false(filter_matches(&f, m, -1, NOW));
+    message_set_reason(m, "no", 2);
+    assert_true(filter_matches(&f, m, -1, NOW));
+}
+
+static void states_can_be_asked_for(void **state)
+{
+    (void)state;
+    f.states = 1U << MESSAGE_DEAD;
+    assert_false(filter_matches(&f, m, -1, NOW));
+    m->state = MESSAGE_DEAD;
+    assert_true(filter_matches(&f, m, -1, NOW));
+}
+
 static void strings_compare_as_what_they_mean(void **state)
 {
     (void)state;
@@ -173,6 +219,10 @@ int main(void)
         TEST(a_level_is_matched_by_its_slot),
         TEST(age_counts_from_the_enqueue),
         TEST(every_wanted_member_must_be_there_with_its_value),
+        TEST(as_text_a_value_is_what_it_is_written_as),
+        TEST(a_part_of_the_payload_is_found_anywhere_in_it),
+        TEST(a_reason_is_compared_as_a_whole),
+        TEST(states_can_be_asked_for),
         TEST(strings_compare_as_what_they_mean),
         TEST(numbers_compare_as_what_they_mean),
         TEST(a_message_without_metadata_matches_only_an_empty_wish),

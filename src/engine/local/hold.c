@@ -55,11 +55,14 @@ static bool reads_store(struct local_queue *lq, const struct engine_op *op)
     bool dead = lq->rq->face.view.dead > 0;
     switch (op->verb) {
     case ENGINE_LIST:
-        return dead || lq->rq->core.tail + lq->cold_here > 0;
+        return dead || lq->rq->core.tail + lq->cold_here > 0 ||
+               op->list.states == 1U << MESSAGE_DONE;
     case ENGINE_DEAD_LIST:
         return dead;
     case ENGINE_PURGE:
-        return lq->rq->core.tail > 0;
+        return op->bulk.id_count == 0 ? lq->rq->core.tail > 0 : !ids_in_memory(lq, op);
+    case ENGINE_PROMOTE:
+        return !ids_in_memory(lq, op);
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         return op->bulk.id_count == 0 ? dead : !ids_in_memory(lq, op);

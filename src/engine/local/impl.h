@@ -352,6 +352,7 @@ void walk_purge_range(const struct local_queue *lq, const struct engine_op *op, 
 void walk_purge(struct local_queue *lq, struct engine_op *op, struct instant now);
 /* REDRIVE or DROP of all dead letters. */
 void walk_dead(struct local_queue *lq, struct engine_op *op, struct instant now);
+void walk_dead_list(struct local_queue *lq, struct engine_op *op, struct instant now);
 void walk_expire(struct resident_queue *rq, uint32_t max, struct instant now);
 void walk_expiry_start(struct local_queue *lq); /* finds when the first one expires */
 

@@ -145,7 +145,7 @@ static bool may_repeat(const struct engine_op *op)
 {
     return ((op->verb == ENGINE_ACK || op->verb == ENGINE_NACK || op->verb == ENGINE_RELEASE) &&
             op->settle.count > 1) ||
-           (op->verb == ENGINE_DEAD_DROP && op->bulk.id_count > 1);
+           ((op->verb == ENGINE_DEAD_DROP || op->verb == ENGINE_PURGE) && op->bulk.id_count > 1);
 }
 
 static void begin_op(struct local_queue *lq, const struct engine_op *op, struct instant now)
@@ -197,11 +197,13 @@ static bool apply(struct local *l, struct engine_op *op, struct instant now)
         break;
     case ENGINE_PURGE:
         op->status = STATUS_OK;
-        walk_purge(lq, op, now);
+        if (op->bulk.id_count == 0)
+            walk_purge(lq, op, now);
+        else
+            resident_apply(&l->r, op, now);
         break;
     case ENGINE_DEAD_LIST:
-        guests_stage_dead(lq, op->list.after.seq + 1, op->list.limit + 1);
-        resident_apply(&l->r, op, now);
+        walk_dead_list(lq, op, now);
         break;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:

@@ -311,15 +311,30 @@ static void plan_dead(struct local_queue *lq, uint64_t from_seq, uint32_t count)
     page_need(lq, &prefix, &start, count);
 }
 
+static void plan_dead_list(struct local_queue *lq, const struct engine_op *op)
+{
+    struct key prefix, start;
+    if (lq->rq->face.view.dead == 0)
+        return;
+    guests_dead_range(lq, op->list.after.seq + 1, &prefix, &start);
+    page_need_portion(lq, &prefix, &start, op->list.limit + 1);
+}
+
 /* Bodies that a list shows from memory. */
 static void plan_shown(struct local_queue *lq, const struct engine_op *op)
 {
     const struct queue *q = &lq->rq->core;
     uint64_t seq = op->list.after.seq + 1;
-    uint32_t left = op->list.limit + 1;
+    uint32_t left = op->list.limit + 1, passed = 0;
     if (q->bodiless == 0 || op->list.after.phase != 0)
         return;
     for (struct message *m; left > 0 && (m = seqmap_next(&q->messages, seq, &seq)); seq++) {
+        if (passed == RESIDENT_PASSED_MAX)
+            return;
+        if (!engine_lists(op, m->state)) {
+            passed++;
+            continue;
+        }
         if (walk_lists(m))
             continue;
         need_of(lq, m, false);
@@ -338,7 +353,7 @@ static void plan_list(struct local_queue *lq, const struct engine_op *op)
         return;
     }
     plan_shown(lq, op);
-    if (op->list.slot_count == 0 && op->list.after.phase < 2)
+    if (engine_lists(op, MESSAGE_DEAD) && op->list.after.phase < 2)
         plan_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0, op->list.limit + 1);
 }
 
@@ -475,10 +490,17 @@ static void plan(struct local_queue *lq, const struct engine_op *op)
         plan_list(lq, op);
         return;
     case ENGINE_DEAD_LIST:
-        plan_dead(lq, op->list.after.seq + 1, op->list.limit + 1);
+        plan_dead_list(lq, op);
         return;
     case ENGINE_PURGE:
-        plan_purge(lq, op);
+        for (uint32_t i = 0; i < op->bulk.id_count; i++)
+            need_message(lq, &op->bulk.ids[i], true, true);
+        if (op->bulk.id_count == 0)
+            plan_purge(lq, op);
+        return;
+    case ENGINE_PROMOTE:
+        for (uint32_t i = 0; i < op->bulk.id_count; i++)
+            need_message(lq, &op->bulk.ids[i], false, false);
         return;
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:

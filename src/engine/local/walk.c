@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-enum { LIST_TAIL = 2 }; /* after the phases of resident_verbs.c */
+enum { LIST_TAIL = 2, LIST_HISTORY = 3 }; /* after the phases of resident_verbs.c */
 
 static void range_from(const struct local_queue *lq, const struct list_cursor *c,
                        struct key *prefix, struct key *start)
@@ -21,8 +21,23 @@ static struct list_cursor cursor_behind(const struct message_id *id)
 
 static const struct list_cursor tail_start = {LIST_TAIL, 0, -TIME_MS_MAX - 1, 0};
 
+static bool lists_history(const struct engine_op *op)
+{
+    return op->list.states == 1U << MESSAGE_DONE;
+}
+
+static bool lists_tail(const struct engine_op *op)
+{
+    return engine_lists(op, MESSAGE_READY) || engine_lists(op, MESSAGE_SCHEDULED);
+}
+
+static bool in_history(const struct list_cursor *c)
+{
+    return c->phase == LIST_HISTORY && c->slot == 0 && c->ready_ms == 0 && c->seq < 1ULL << 48;
+}
+
 /* One into the tail; resident_verbs.c knows the others. */
-static bool cursor_valid(const struct list_cursor *c)
+static bool in_tail(const struct list_cursor *c)
 {
     return c->phase == LIST_TAIL && c->slot < LEVEL_COUNT_MAX && c->ready_ms >= -TIME_MS_MAX - 1 &&
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
@@ -45,18 +60,40 @@ bool walk_tail_range(const struct local_queue *lq, const struct engine_op *op, s
 {
     bool resumed = lq->looks.resumed;
     const struct list_cursor *at = resumed ? &op->list.next : &op->list.after;
-    if (lq->rq->core.tail + lq->cold_here == 0 || !cursor_valid(at))
-        return false;
     *want = op->list.limit + 1 - (resumed ? op->list.found : 0);
+    if (lists_history(op)) {
+        if (at->phase == LIST_HISTORY && !in_history(at))
+            return false;
+        key_queue(prefix, KEY_HISTORY, lq->rq->face.id);
+        key_seq(start, KEY_HISTORY, lq->rq->face.id, at->phase == LIST_HISTORY ? at->seq : 0);
+        return true;
+    }
+    if (lq->rq->core.tail + lq->cold_here == 0 || !in_tail(at) || !lists_tail(op))
+        return false;
     range_from(lq, at, prefix, start);
     return true;
+}
+
+/* What is done is in the store alone. True: the cursor was none of its own. */
+static bool begin_history(struct engine_op *op)
+{
+    op->list.found = 0;
+    op->list.more = false;
+    op->list.next = op->list.after;
+    if (op->list.after.phase != LIST_HISTORY)
+        op->list.next = (struct list_cursor){.phase = LIST_HISTORY};
+    else if (!in_history(&op->list.after))
+        op->status = STATUS_INVALID_FIELD;
+    return op->status;
 }
 
 /* Shows what is in memory, and says where the tail begins. True: that was all. */
 static bool list_memory(struct local_queue *lq, struct engine_op *op, struct instant now)
 {
+    if (lists_history(op))
+        return begin_history(op);
     if (op->list.after.phase < LIST_TAIL) {
-        if (op->list.slot_count == 0)
+        if (engine_lists(op, MESSAGE_DEAD))
             guests_stage_dead(lq, op->list.after.phase ? op->list.after.seq + 1 : 0,
                               op->list.limit + 1);
         resident_apply(&lq->local->r, op, now);
@@ -66,9 +103,24 @@ static bool list_memory(struct local_queue *lq, struct engine_op *op, struct ins
     op->list.found = 0;
     op->list.next = op->list.after;
     op->list.more = false;
-    if (!cursor_valid(&op->list.next))
+    if (!in_tail(&op->list.next))
         op->status = STATUS_INVALID_FIELD;
     return op->status;
+}
+
+/* False: the page is full. */
+static bool list_one(struct local_queue *lq, struct engine_op *op, struct message *m,
+                     struct list_cursor behind, struct instant now)
+{
+    if (op->list.found == op->list.limit) {
+        op->list.more = true;
+        return false;
+    }
+    if (op->visit)
+        op->visit(op, &lq->rq->face, m, now);
+    op->list.found++;
+    op->list.next = behind;
+    return true;
 }
 
 static void list_record(struct local_queue *lq, struct engine_op *op, const struct read_record *r,
@@ -81,17 +133,37 @@ static void list_record(struct local_queue *lq, struct engine_op *op, const stru
     struct message *m = tail_record_message(q, r, &id);
     if (!m)
         return;
-    if (op->list.found == op->list.limit) {
-        op->list.more = true;
-    } else {
-        m->state =
-            m->ready_ms <= tail_ready_ms(q, m->slot, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
-        if (op->visit)
-            op->visit(op, &lq->rq->face, m, now);
-        op->list.found++;
-        op->list.next = cursor_behind(&id);
-    }
+    m->state = m->ready_ms <= tail_ready_ms(q, m->slot, now) ? MESSAGE_READY : MESSAGE_SCHEDULED;
+    list_one(lq, op, m, cursor_behind(&id), now);
     message_free(m);
+}
+
+static void list_done(struct local_queue *lq, struct engine_op *op, const struct read_record *r,
+                      uint64_t seq, struct instant now)
+{
+    int64_t until_ms;
+    struct message *m = record_get_whole(r->value.data, r->value.len, seq, &until_ms);
+    if (!m || m->state != MESSAGE_DONE)
+        journal_damage(lq->local, "a history record cannot be read");
+    else if (queue_shows(&lq->rq->core, m, now))
+        list_one(lq, op, m, (struct list_cursor){.phase = LIST_HISTORY, .seq = seq + 1}, now);
+    message_free(m);
+}
+
+static void list_history(struct local_queue *lq, struct engine_op *op, const struct look_page *page,
+                         struct instant now)
+{
+    for (const struct read_record *r = page->first; r && !op->list.more; r = r->next) {
+        uint32_t queue;
+        uint64_t seq;
+        if (!key_parse_seq(r->key.bytes, r->key.len, &queue, &seq)) {
+            journal_damage(lq->local, "the key of a history record does not decode");
+            continue;
+        }
+        list_done(lq, op, r, seq, now);
+        if (!r->next && !op->list.more)
+            op->list.next = (struct list_cursor){.phase = LIST_HISTORY, .seq = seq + 1};
+    }
 }
 
 /* The next page begins behind the last record of this one, whether that was shown or not. */
@@ -119,7 +191,10 @@ bool walk_list(struct local_queue *lq, struct engine_op *op, struct instant now)
     const struct look_page *page = look_page(lq, &start);
     bool ends = page && page->end;
     if (page) {
-        list_page(lq, op, page, now);
+        if (lists_history(op))
+            list_history(lq, op, page, now);
+        else
+            list_page(lq, op, page, now);
         look_page_done(lq);
     }
     return ends || op->list.more;
@@ -196,6 +271,26 @@ void walk_dead(struct local_queue *lq, struct engine_op *op, struct instant now)
     resident_apply(&lq->local->r, op, now);
     bool others = page && !page->end && staged > 0;
     op->bulk.more = op->bulk.more || (others && op->bulk.count == staged);
+}
+
+/* The page may have ended with its bytes, as above. */
+void walk_dead_list(struct local_queue *lq, struct engine_op *op, struct instant now)
+{
+    struct key prefix, start;
+    uint64_t from_seq = op->list.after.seq + 1, last = op->list.after.seq;
+    guests_dead_range(lq, from_seq, &prefix, &start);
+    const struct look_page *page = look_page(lq, &start);
+    guests_stage_dead(lq, from_seq, op->list.limit + 1);
+    for (const struct read_record *r = page ? page->first : NULL; r; r = r->next) {
+        uint32_t queue;
+        if (!r->next && !key_parse_seq(r->key.bytes, r->key.len, &queue, &last))
+            last = from_seq;
+    }
+    resident_apply(&lq->local->r, op, now);
+    if (op->status || op->list.more || !page || page->end)
+        return;
+    op->list.more = true;
+    op->list.next.seq = last;
 }
 
 /* Time to live in the tail: an index by the time at which it ends. Each read of it begins where the

@@ -267,7 +267,7 @@ static void answer_list(struct engine_op *op, struct pg_call *c, struct instant 
     int row = 0;
     for (; row < rows && row < (int)op->list.limit; row++) {
         struct row at = {c->result, &columns, row};
-        if (!row_fits(c->queue, &at, false, op->list.slot_count == 0)) {
+        if (!row_fits(c->queue, &at, false, !op->list.bare)) {
             op->status = STATUS_ENGINE_UNAVAILABLE;
             return;
         }
@@ -329,6 +329,8 @@ static void answer_bulk(struct engine_op *op, struct pg_call *c)
 {
     op->bulk.count = (uint32_t)cell_int(c->result, 0, 0);
     op->bulk.more = op->bulk.id_count == 0 && op->bulk.count > 0 && op->bulk.count >= op->bulk.max;
+    if (op->bulk.id_count > 0)
+        return;
     uint64_t seq = (uint64_t)cell_int(c->result, 0, 1);
     if (op->verb == ENGINE_PURGE)
         op->bulk.before_seq = seq;
@@ -530,6 +532,7 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
         answer_list(op, c, job->now);
         break;
     case ENGINE_PURGE:
+    case ENGINE_PROMOTE:
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         answer_bulk(op, c);
@@ -621,6 +624,7 @@ static uint32_t rows_wanted(const struct pg_call *c)
     case ENGINE_FIRE:
     case ENGINE_CANCEL:
     case ENGINE_PURGE:
+    case ENGINE_PROMOTE:
     case ENGINE_DEAD_REDRIVE:
     case ENGINE_DEAD_DROP:
         return 1;

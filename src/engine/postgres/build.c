@@ -290,7 +290,7 @@ static void build_settle(struct pg *pg, struct pg_job *job, struct pg_call *c)
         bool said = op->settle.reason_len > 0;
         c->sql = "SELECT * FROM triage.engine_return($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)";
         param_bool(p, c->verb == ENGINE_RELEASE);
-        if (op->settle.delay_ms < 0)
+        if (op->settle.delay_ms == -1)
             param_null(p, WIRE_INT8);
         else
             param_int(p, WIRE_INT8, op->settle.delay_ms);
@@ -336,15 +336,20 @@ static int64_t seq_limit(uint64_t seq)
     return seq > INT64_MAX ? INT64_MAX : (int64_t)seq;
 }
 
+static void put_bulk_ids(struct params *p, const struct engine_op *op)
+{
+    const struct pg_queue *q = pg_queue_of(op->queue);
+    struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(*ids));
+    for (uint32_t i = 0; i < op->bulk.id_count; i++)
+        ids[i] = (struct sought){&op->bulk.ids[i], q};
+    put_ids(p, ids, op->bulk.id_count);
+    free(ids);
+}
+
 static void put_selection(struct params *p, const struct engine_op *op)
 {
     if (op->bulk.id_count > 0) {
-        const struct pg_queue *q = pg_queue_of(op->queue);
-        struct sought *ids = mem_alloc(op->bulk.id_count * sizeof(*ids));
-        for (uint32_t i = 0; i < op->bulk.id_count; i++)
-            ids[i] = (struct sought){&op->bulk.ids[i], q};
-        put_ids(p, ids, op->bulk.id_count);
-        free(ids);
+        put_bulk_ids(p, op);
     } else {
         param_null(p, WIRE_INT8_ARRAY);
         param_null(p, WIRE_INT2_ARRAY);
@@ -410,7 +415,18 @@ static void build_count(struct pg_call *c, const struct engine_op *op)
     param_array_end(p);
 }
 
-enum { PHASE_DEAD = 4 }; /* the last phase of engine_list() */
+enum { PHASE_DEAD = 4 }; /* the last phase of engine_browse() */
+
+/* The phases that the op asks for, as bits. */
+static int phases_of(const struct engine_op *op)
+{
+    static const enum message_state states[] = {MESSAGE_READY, MESSAGE_SCHEDULED, MESSAGE_LEASED,
+                                                MESSAGE_DONE, MESSAGE_DEAD};
+    int phases = 0;
+    for (int phase = 0; phase <= PHASE_DEAD; phase++)
+        phases |= engine_lists(op, states[phase]) << phase;
+    return op->verb == ENGINE_DEAD_LIST ? 1 << PHASE_DEAD : phases;
+}
 
 bool cursor_valid(const struct engine_op *op)
 {
@@ -419,19 +435,8 @@ bool cursor_valid(const struct engine_op *op)
            c->ready_ms <= TIME_MS_MAX && c->seq < 1ULL << 48;
 }
 
-static void build_list(struct pg_call *c, const struct engine_op *op)
+static void put_slots(struct params *p, const struct engine_op *op)
 {
-    struct params *p = &c->params;
-    const struct list_cursor *after = &op->list.after;
-    bool dead = op->verb == ENGINE_DEAD_LIST;
-    bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
-    c->sql = "SELECT phase, (message).* FROM triage.engine_list($1,$3,$4,$5,$6,$7,$8)" IF_CURRENT;
-    param_queue(p, c->queue);
-    param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
-    param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
-    param_int(p, WIRE_INT8, after->ready_ms);
-    param_int(p, WIRE_INT8, (int64_t)after->seq);
-    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more shows whether there are more */
     if (op->list.slot_count == 0) {
         param_null(p, WIRE_INT2_ARRAY);
         return;
@@ -440,6 +445,25 @@ static void build_list(struct pg_call *c, const struct engine_op *op)
     for (uint32_t i = 0; i < op->list.slot_count; i++)
         element_int(p, WIRE_INT2, op->list.slots[i]);
     param_array_end(p);
+}
+
+static void build_list(struct pg_call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    const struct list_cursor *after = &op->list.after;
+    bool dead = op->verb == ENGINE_DEAD_LIST;
+    bool start = after->phase == 0 && after->seq == 0 && after->slot == 0 && after->ready_ms == 0;
+    c->sql = "SELECT phase, (message).* FROM "
+             "triage.engine_browse($1,$3,$4,$5,$6,$7,$8,$9,$10)" IF_CURRENT;
+    param_queue(p, c->queue);
+    param_int(p, WIRE_INT4, dead ? PHASE_DEAD : after->phase);
+    param_int(p, WIRE_INT2, start ? -1 : (int64_t)after->slot);
+    param_int(p, WIRE_INT8, after->ready_ms);
+    param_int(p, WIRE_INT8, (int64_t)after->seq);
+    param_int(p, WIRE_INT4, op->list.limit + 1); /* one more shows whether there are more */
+    put_slots(p, op);
+    param_int(p, WIRE_INT4, phases_of(op));
+    param_bool(p, op->list.bare);
 }
 
 static void build_queue_set(struct pg_call *c, const struct engine_op *op)
@@ -528,6 +552,12 @@ static void build_get(struct pg_call *c, const struct engine_op *op)
 static void build_purge(struct pg_call *c, const struct engine_op *op)
 {
     struct params *p = &c->params;
+    if (op->bulk.id_count > 0) {
+        c->sql = "SELECT triage.engine_cancel_some($1,$2,$3,$4,$5,$6)";
+        param_queue(p, c->queue);
+        put_bulk_ids(p, op);
+        return;
+    }
     c->sql = "SELECT * FROM triage.engine_purge($1,$2,$3,$4,$5)";
     param_queue(p, c->queue);
     param_int(p, WIRE_INT4, op->bulk.max);
@@ -535,6 +565,13 @@ static void build_purge(struct pg_call *c, const struct engine_op *op)
         param_null(p, WIRE_INT8); /* all there are, also those that others have added */
     else
         param_int(p, WIRE_INT8, seq_limit(op->bulk.before_seq));
+}
+
+static void build_promote(struct pg_call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT triage.engine_promote($1,$2,$3,$4,$5,$6)";
+    param_queue(&c->params, c->queue);
+    put_bulk_ids(&c->params, op);
 }
 
 static void build_redrive(struct pg_call *c, const struct engine_op *op)
@@ -575,6 +612,7 @@ static const struct {
     [ENGINE_IMPORT] = {imports_put, true},
     [ENGINE_CANCEL] = {build_cancel, true},
     [ENGINE_ESCALATE] = {build_escalate, true},
+    [ENGINE_PROMOTE] = {build_promote, true},
     [ENGINE_COUNT] = {build_count, false},
     [ENGINE_HEADS] = {build_heads, false},
     [ENGINE_GET] = {build_get, false},

@@ -80,7 +80,8 @@ static bool places_fit(const struct pg_call *c, int rows, int *row)
 
 static bool is_bulk(enum engine_verb verb)
 {
-    return verb == ENGINE_PURGE || verb == ENGINE_DEAD_REDRIVE || verb == ENGINE_DEAD_DROP;
+    return verb == ENGINE_PURGE || verb == ENGINE_PROMOTE || verb == ENGINE_DEAD_REDRIVE ||
+           verb == ENGINE_DEAD_DROP;
 }
 
 bool answer_fits(const struct pg_call *c, uint32_t rows)
