@@ -213,11 +213,12 @@ static void relay_done(struct request *r)
 static bool answer_grows(struct forward *f, size_t len)
 {
     struct call *c = call_of(f->request);
-    if (len > ANSWER_SMALL && len > c->counted && len - c->counted > call_bytes_left(c)) {
+    size_t held = len + len / 4; /* as its buffer grows */
+    if (len > ANSWER_SMALL && held > c->counted && held - c->counted > call_bytes_left(c)) {
         account_note(c->account, BUDGET_REFUSED_ANSWER);
         return false;
     }
-    call_count_bytes(c, len + len / 4); /* as its buffer grows */
+    call_count_bytes(c, held);
     return true;
 }
 

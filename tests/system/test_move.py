@@ -386,7 +386,7 @@ def test_answers_of_the_new_server_count_like_others(start):
                          % queue.path.encode())
         until(lambda: held() > budget / 2)
         until(lambda: server.metrics()["triage_http_refused_answers_total"] > 0)
-        assert held() <= budget
+        assert held() <= budget + number * (32 << 10)  # small ones are taken anyway
         flood.may_end.set()
         answers = [each.recv(12) for each in claims]
         # An address above its share also loses connections.

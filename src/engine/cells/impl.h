@@ -142,8 +142,8 @@ struct whole {
 struct split_seen {
     enum split_state state;
     uint32_t shard; /* whose look it was */
-    char now[160];  /* what is over, and what is waited for; empty: nothing is over */
-    char last[160]; /* the last split; empty: there was none */
+    char now[256];  /* what is over, and what is waited for; empty: nothing is over */
+    char last[256]; /* the last split; empty: there was none */
 };
 
 /* What is shared by all shards. */
