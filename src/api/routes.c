@@ -48,6 +48,8 @@ static const struct route routes[] = {
     {VERB_POST, "/v1/admin/backup", admin_backup, ROLE_ADMIN, ROUTE_SERVER | ROUTE_CHANGES, 0},
     {VERB_GET, "/v1/admin/backup", admin_backup_show, ROLE_ADMIN, ROUTE_SERVER, 0},
 
+    {VERB_GET, "/v1/events", events_get, ROLE_READ, ROUTE_QUERY, 0},
+
     {VERB_GET, "/v1/cells", cells_list, ROLE_READ, ROUTE_SERVER, 0},
 
     {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},

@@ -62,7 +62,7 @@ static void put_totals(struct buf *out, const struct queue_totals *t)
 }
 
 /* Most urgent first; an array, because readers of JSON may forget the order of an object. */
-static void put_levels(struct buf *out, const struct queue_facts *facts)
+void stats_levels_put(struct buf *out, const struct queue_facts *facts)
 {
     const struct queue_config *config = &facts->queue->config;
     buf_lit(out, ",\"levels\":[");
@@ -105,7 +105,7 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     encode_rate(out, facts->claims_per_second);
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
-    put_levels(out, facts);
+    stats_levels_put(out, facts);
     put_totals(out, &row.totals);
     buf_putc(out, '}');
 }

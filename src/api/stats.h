@@ -25,6 +25,7 @@ struct queue_row {
 void stats_row(const struct queue_facts *facts, struct queue_row *row);
 void stats_rows_sort(struct queue_row *rows, size_t count); /* by name */
 void stats_put(struct buf *out, const struct queue_facts *facts);
+void stats_levels_put(struct buf *out, const struct queue_facts *facts); /* ,"levels":[…] */
 
 /* The partitions of a queue, as members of an array. */
 void stats_partitions(struct buf *out, const struct queue_facts *facts);

@@ -34,6 +34,7 @@
 #define ACK_BATCH_MAX     1000
 #define CLAIM_MAX         100
 #define CLAIM_QUEUES_MAX  32   /* of one claim */
+#define EVENT_QUEUES_MAX  32   /* that a stream of events names */
 #define POSITION_EXACT    1000 /* messages ahead: up to so many are counted one by one */
 #define WAIT_SECONDS_MAX  60
 #define LEASE_SECONDS_MAX 43200

@@ -1,6 +1,7 @@
 #include "broker/broker.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "base/random.h"
 #include "base/turn.h"
 #include "broker/shard.h"
 #include "broker/webhook.h"
@@ -37,6 +38,7 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
         free(b);
         return status;
     }
+    random_bytes(&b->epoch, sizeof(b->epoch));
     b->webhooks = webhooks_new(&options->webhook);
     b->forwards = forwards_new(&options->webhook);
     uv_mutex_init(&b->backups_mutex);
@@ -208,6 +210,16 @@ const struct engine_kind *broker_engine_kind(const struct broker *b)
 void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx)
 {
     engine_cell_each(b->engines[0], visit, ctx);
+}
+
+void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, struct buf *out)
+{
+    alerts_put(facts->dispatcher, kind, out);
+}
+
+uint64_t broker_epoch(const struct broker *b)
+{
+    return b->epoch;
 }
 
 void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,

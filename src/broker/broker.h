@@ -73,6 +73,14 @@ enum alert_kind {
         ALERT_KIND_COUNT
 };
 
+/* What changed in a queue since a reader looked last; bits. Those of alerts stand from
+ * CHANGE_ALERT on, 1 << enum alert_kind each. */
+enum queue_change {
+    CHANGE_NUMBERS = 1 << 0,
+    CHANGE_CONFIG = 1 << 1,
+    CHANGE_ALERT = 1 << 2,
+};
+
 /* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
 struct queue_facts {
     struct dispatcher *dispatcher; /* private */
@@ -81,6 +89,7 @@ struct queue_facts {
     uint32_t waiting_consumers;
     int64_t oldest_ready_ms;  /* age of the oldest ready message; -1 when none */
     uint32_t alerts;          /* raised now: bit 1 << enum alert_kind */
+    uint32_t changes;         /* QUEUES with a watch: enum queue_change */
     double claims_per_second; /* of late */
     /* STATS: ready messages that count as more urgent than their level, and that have waited longer
      * than it promises. */
@@ -88,6 +97,10 @@ struct queue_facts {
     uint64_t late;
     bool exact; /* `aged` and `late` are no estimates */
 };
+
+/* Appends a change of an alert, as webhooks get it: the queue, the alert, its value and threshold,
+ * whether it is raised, and the time. While the queue is shown. */
+void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, struct buf *out);
 
 /* Shows the partitions of the queue, while it is shown. Afterwards facts->view is what they are
  * together. */
@@ -121,6 +134,15 @@ struct position {
 typedef uint32_t request_room(struct request *r);
 
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
+
+/* Makes of QUEUES a look at what changed since an earlier one: only queues that changed are shown,
+ * and those that went are named. The first look has since = 0, and shows every queue. watch.c. */
+struct watcher {
+    uint64_t since; /* `now` of the earlier look, of this run of the server */
+    uint64_t now;   /* out */
+    bool lost;      /* out: more queues went since then than are remembered; begin with 0 again */
+    void (*gone)(struct request *r, const char *queue); /* on the shard's thread, as each() */
+};
 
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
  * thread. Any status but OK refuses the request, with r->field and r->detail set. It is called
@@ -232,6 +254,7 @@ struct request {
         struct {                      /* QUEUE, STATS, QUEUES */
             request_show_queue *each; /* is called for each queue */
             bool fresh;               /* QUEUES: with all that other processes did up to now */
+            struct watcher *watch;    /* QUEUES: borrowed until done; NULL: all queues are shown */
         } show;
     };
 
@@ -334,7 +357,8 @@ enum status broker_health(struct broker *b, struct buf *detail);
 const struct engine_kind *broker_engine_kind(const struct broker *b);
 void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx);
 bool broker_speaks(struct broker *b); /* it sends the alerts for all servers on the store */
-bool broker_failed(struct broker *b); /* the engine has failed: the process has to end */
+uint64_t broker_epoch(const struct broker *b); /* a number that no other run of a server has */
+bool broker_failed(struct broker *b);          /* the engine has failed: the process has to end */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);
 

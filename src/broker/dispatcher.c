@@ -70,6 +70,7 @@ void dispatcher_unlist(struct dispatcher *d)
     uint32_t count = atomic_fetch_sub(&d->shard->broker->queue_count, 1);
     assert(count > 0);
     alerts_forget(d);
+    watch_forget(d);
     d->state = DISPATCHER_GONE;
     dispatcher_unref(d);
 }

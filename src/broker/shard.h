@@ -18,6 +18,7 @@
  *   store.c          messages come in: large batches in portions
  *   import.c         imports: refused as a whole when the queue lacks a level
  *   show.c           queues are shown, one or all of them
+ *   watch.c          which queues changed since somebody looked last
  *   explain.c        why a message waits; how many messages have aged or are late
  *   claim_rate.c     how many messages were claimed of late
  *   move.c           a queue moves to another server: what is still done here
@@ -158,6 +159,29 @@ struct request_list {
     struct request *first, *last;
 };
 
+/* What of a queue was seen when somebody looked last for changes, and in which look each part was
+ * found changed. Zero: nobody ever looked. */
+struct queue_watch {
+    uint64_t digest; /* of its numbers */
+    uint32_t version;
+    uint32_t alerts; /* that were raised */
+    int64_t looked_ms;
+    uint64_t numbers_at, config_at, alert_at[ALERT_KIND_COUNT]; /* looks; 0: not changed yet */
+};
+
+#define WATCH_GONE_MAX 128
+
+/* The names of the queues that went last. */
+struct watch_gone {
+    struct {
+        uint64_t at; /* the look that found it gone; 0: none has yet */
+        char name[QUEUE_NAME_MAX + 1];
+    } names[WATCH_GONE_MAX]; /* a ring */
+    uint64_t count;          /* that ever went */
+    bool dropped;            /* a name left the ring that no look has found */
+    uint64_t dropped_at;     /* the last look that found one of those that left */
+};
+
 struct dispatcher {
     char name[QUEUE_NAME_MAX + 1];
     struct shard *shard;
@@ -181,6 +205,7 @@ struct dispatcher {
     bool dirty;
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
+    struct queue_watch watch;
     struct refusal *refusals; /* owned: schedules whose due time waits */
 };
 
@@ -204,6 +229,7 @@ struct shard {
     size_t shown;                 /* bytes of answers since the last turn */
     struct order timers;          /* struct work */
     struct alert_list alerts;
+    struct watch_gone gone;
     uint64_t next_ticket;
     struct instant now;
     bool now_fresh; /* read since the last turn */
@@ -237,6 +263,8 @@ struct broker {
     struct webhooks *webhooks;
     struct forwards *forwards;
     _Atomic uint32_t queue_count;
+    uint64_t epoch;
+    _Atomic uint64_t looks;   /* of those who watch for changes: watch.c */
     uv_mutex_t backups_mutex; /* guards what follows */
     struct broker_backup *backups;
     bool backups_end; /* no more of them */
@@ -315,6 +343,11 @@ void absent_end_all(struct shard *s);
 void show_queue(struct dispatcher *d, struct request *r);
 void show_queues(struct shard *s, struct request *r);
 void show_go_on(struct request *r); /* with the next portion */
+
+/* watch.c */
+void watch_shard(struct shard *s, struct request *r); /* its queues will be shown now */
+uint32_t watch_queue(struct dispatcher *d, const struct request *r); /* enum queue_change */
+void watch_forget(const struct dispatcher *d);                       /* the queue goes */
 
 /* explain.c */
 void explain_position(struct dispatcher *d, struct request *r);
