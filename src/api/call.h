@@ -208,6 +208,7 @@ call_handler dead_amend;                                                     /* 
 call_handler schedules_put, schedules_get, schedules_list, schedules_delete; /* schedules.c */
 call_handler cells_list, placement_get, placement_post;                      /* cells.c */
 call_handler events_get;                                                     /* events.c */
+call_handler history_get;                                                    /* history.c */
 call_handler stats_get;                                                      /* stats.c */
 call_handler metrics_get;                                                    /* metrics.c */
 call_handler admin_backup, admin_backup_show;                                /* backup.c */

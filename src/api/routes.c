@@ -61,6 +61,7 @@ static const struct route routes[] = {
     {VERB_POST, QUEUE "/pause", queues_pause, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/resume", queues_resume, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_GET, QUEUE "/history", history_get, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_GET, QUEUE "/placement", placement_get, ROLE_READ, 0, 0},
     {VERB_POST, QUEUE "/placement", placement_post, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/move", move_begin, ROLE_ADMIN, ROUTE_CHANGES, 0},

@@ -217,6 +217,12 @@ void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, str
     alerts_put(facts->dispatcher, kind, out);
 }
 
+void broker_history_read(const struct queue_facts *facts, int tier, int64_t from_s, int64_t to_s,
+                         series_visit *visit, void *ctx)
+{
+    series_read(facts->dispatcher->history.series, tier, from_s, to_s, visit, ctx);
+}
+
 uint64_t broker_epoch(const struct broker *b)
 {
     return b->epoch;

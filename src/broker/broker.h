@@ -12,9 +12,11 @@
 #include "broker/forward.h"
 #include "broker/webhook.h"
 #include "core/filter.h"
+#include "core/series.h"
 #include "core/urgency.h"
 #include "engine/engine.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -97,6 +99,29 @@ struct queue_facts {
     uint64_t late;
     bool exact; /* `aged` and `late` are no estimates */
 };
+
+/* The numbers of a point of a queue's history. The first ones are of the queue, and then come as
+ * many for each slot of a level. */
+enum history_value {
+    HISTORY_READY,
+    HISTORY_SCHEDULED,
+    HISTORY_IN_FLIGHT,
+    HISTORY_DEAD,
+    HISTORY_OLDEST, /* since when the oldest ready message is ready, in seconds; 0: none is */
+    HISTORY_LEVEL_VALUES,
+    HISTORY_ENQUEUED = HISTORY_LEVEL_VALUES, /* totals */
+    HISTORY_CLAIMED,
+    HISTORY_ACKED,
+    HISTORY_FAILED, /* nacked, or the lease ran out */
+    HISTORY_LEVELS
+};
+static_assert(HISTORY_LEVELS + LEVEL_COUNT_MAX * HISTORY_LEVEL_VALUES == SERIES_VALUES,
+              "a point has them all");
+
+/* Visits what is known of the time from `from_s` to `to_s`, as series_read(). While the queue is
+ * shown. */
+void broker_history_read(const struct queue_facts *facts, int tier, int64_t from_s, int64_t to_s,
+                         series_visit *visit, void *ctx);
 
 /* Appends a change of an alert, as webhooks get it: the queue, the alert, its value and threshold,
  * whether it is raised, and the time. While the queue is shown. */
@@ -287,6 +312,7 @@ struct broker_options {
     char default_profile[16];
     uint32_t max_queues;
     struct webhook_options webhook; /* also where queues may move to, and who signs there */
+    uint64_t history_bytes;         /* for the history of all queues; 0: none is kept */
     uint32_t inbox_max; /* requests under way in one shard before 503 overloaded; 0: the default */
 };
 
@@ -298,6 +324,7 @@ struct broker_counters {
     uint64_t wakeups;       /* parked claims that were served */
     uint64_t webhooks_lost; /* of alerts: given up, or dropped */
     uint64_t fired;         /* messages of schedules */
+    uint64_t history_bytes; /* taken by the history of queues */
 };
 
 /* Why the due time of a schedule has no message yet, or OK. Only while the schedule is shown, on

@@ -19,6 +19,7 @@
  *   import.c         imports: refused as a whole when the queue lacks a level
  *   show.c           queues are shown, one or all of them
  *   watch.c          which queues changed since somebody looked last
+ *   history.c        what the numbers of queues were
  *   explain.c        why a message waits; how many messages have aged or are late
  *   claim_rate.c     how many messages were claimed of late
  *   move.c           a queue moves to another server: what is still done here
@@ -169,6 +170,19 @@ struct queue_watch {
     uint64_t numbers_at, config_at, alert_at[ALERT_KIND_COUNT]; /* looks; 0: not changed yet */
 };
 
+struct queue_history {
+    struct series *series;          /* owned; NULL: nothing was noted yet */
+    struct dispatcher *next, *prev; /* of all that are open */
+};
+
+/* Zero: none is kept. */
+struct history {
+    struct series_pool pool;
+    struct dispatcher *first;
+    struct dispatcher *cursor; /* of the round under way; NULL: none is */
+    int64_t round_s, before_s; /* wall clock: of the last round, and of the one before it */
+};
+
 #define WATCH_GONE_MAX 128
 
 /* The names of the queues that went last. */
@@ -206,6 +220,7 @@ struct dispatcher {
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
     struct queue_watch watch;
+    struct queue_history history;
     struct refusal *refusals; /* owned: schedules whose due time waits */
 };
 
@@ -230,6 +245,7 @@ struct shard {
     struct order timers;          /* struct work */
     struct alert_list alerts;
     struct watch_gone gone;
+    struct history history;
     uint64_t next_ticket;
     struct instant now;
     bool now_fresh; /* read since the last turn */
@@ -348,6 +364,13 @@ void show_go_on(struct request *r); /* with the next portion */
 void watch_shard(struct shard *s, struct request *r); /* its queues will be shown now */
 uint32_t watch_queue(struct dispatcher *d, const struct request *r); /* enum queue_change */
 void watch_forget(const struct dispatcher *d);                       /* the queue goes */
+
+/* history.c */
+void history_open(struct shard *s, size_t bytes);
+void history_join(struct dispatcher *d);  /* it is open */
+void history_leave(struct dispatcher *d); /* it goes, and its history with it */
+void history_turn(struct shard *s);
+int64_t history_due_ms(const struct shard *s); /* from now; INT64_MAX: never */
 
 /* explain.c */
 void explain_position(struct dispatcher *d, struct request *r);

@@ -13,7 +13,7 @@ command_run cmd_dead, cmd_dead_edit;
 command_run cmd_schedule;
 command_run cmd_work;
 command_run cmd_import, cmd_export;
-command_run cmd_events;
+command_run cmd_events, cmd_history;
 command_run cmd_backup;
 command_run cmd_cells;
 command_run cmd_move;
