@@ -136,6 +136,19 @@ void call_reply_as(struct call *c, int http_status, const char *type, const char
     call_end(c);
 }
 
+void call_sent(struct call *c)
+{
+    call_uncount(c);
+    buffer_recycle(&c->out);
+}
+
+void call_close(struct call *c)
+{
+    call_uncount(c);
+    http_stream_end(c->http);
+    call_end(c);
+}
+
 void call_reply(struct call *c, int http_status)
 {
     call_reply_as(c, http_status, NULL, NULL);

@@ -169,6 +169,10 @@ MUST_USE bool call_has_room(struct call *c);
 void call_reply(struct call *c, int http_status);
 void call_reply_as(struct call *c, int http_status, const char *type, const char *headers);
 
+/* For an answer that is a stream (http_stream_begin): c->out was sent; and the end of both. */
+void call_sent(struct call *c);
+void call_close(struct call *c);
+
 void call_refuse(struct call *c, const struct problem *p);
 void call_refuse_as(struct call *c, enum status status, const char *field, const char *detail);
 
@@ -214,6 +218,8 @@ call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;     /* 
 call_handler dead_amend;                                                     /* amend.c */
 call_handler schedules_put, schedules_get, schedules_list, schedules_delete; /* schedules.c */
 call_handler cells_list, placement_get, placement_post;                      /* cells.c */
+call_handler events_get;                                                     /* events.c */
+call_handler history_get;                                                    /* history.c */
 call_handler stats_get;                                                      /* stats.c */
 call_handler metrics_get;                                                    /* metrics.c */
 call_handler admin_backup, admin_backup_show;                                /* backup.c */

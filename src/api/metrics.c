@@ -96,6 +96,7 @@ static const struct metric metrics[] = {
            fired),
     BROKER("webhooks_lost_total", COUNTER, "Webhooks of alerts that were dropped or given up.",
            webhooks_lost),
+    BROKER("history_bytes", GAUGE, "Memory that the history of queues takes.", history_bytes),
 
     {"triage_engine_ops_total", COUNTER, "Operations of the engine, by verb.", OF_VERB,
      offsetof(struct engine_counters, ops), PLAIN},

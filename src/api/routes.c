@@ -52,6 +52,8 @@ static const struct route routes[] = {
     {VERB_POST, "/v1/admin/backup", admin_backup, ROLE_ADMIN, ROUTE_SERVER | ROUTE_CHANGES, 0},
     {VERB_GET, "/v1/admin/backup", admin_backup_show, ROLE_ADMIN, ROUTE_SERVER, 0},
 
+    {VERB_GET, "/v1/events", events_get, ROLE_READ, ROUTE_QUERY, 0},
+
     {VERB_GET, "/v1/cells", cells_list, ROLE_READ, ROUTE_SERVER, 0},
 
     {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},
@@ -63,6 +65,7 @@ static const struct route routes[] = {
     {VERB_POST, QUEUE "/pause", queues_pause, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/resume", queues_resume, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_GET, QUEUE "/stats", stats_get, ROLE_READ, ROUTE_QUERY, 0},
+    {VERB_GET, QUEUE "/history", history_get, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_GET, QUEUE "/placement", placement_get, ROLE_READ, 0, 0},
     {VERB_POST, QUEUE "/placement", placement_post, ROLE_ADMIN, ROUTE_CHANGES, 0},
     {VERB_POST, QUEUE "/move", move_begin, ROLE_ADMIN, ROUTE_CHANGES, 0},

@@ -89,7 +89,7 @@ static uint64_t lane_oldest_ms(const struct lane_view *lane, int64_t now_ms)
 }
 
 /* Most urgent first; an array, because readers of JSON may forget the order of an object. */
-static void put_levels(struct buf *out, const struct queue_facts *facts)
+void stats_levels_put(struct buf *out, const struct queue_facts *facts)
 {
     const struct queue_config *config = &facts->queue->config;
     int64_t now_ms = clock_now().wall_ms;
@@ -134,7 +134,7 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     encode_rate(out, facts->claims_per_second);
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
-    put_levels(out, facts);
+    stats_levels_put(out, facts);
     buf_putc(out, ',');
     stats_totals_put(out, &row.totals);
     buf_putc(out, '}');

@@ -28,6 +28,7 @@ void stats_row_add(struct queue_row *sum, const struct queue_row *row); /* but f
 void stats_totals_put(struct buf *out,
                       const struct queue_totals *t); /* as a member: "totals":{…} */
 void stats_put(struct buf *out, const struct queue_facts *facts);
+void stats_levels_put(struct buf *out, const struct queue_facts *facts); /* ,"levels":[…] */
 
 /* The partitions of a queue, as members of an array. */
 void stats_partitions(struct buf *out, const struct queue_facts *facts);

@@ -30,19 +30,21 @@
 #define SCHEDULE_NEXT_MAX          100   /* due times to come, in one answer */
 
 /* Requests. */
-#define ENQUEUE_BATCH_MAX 1000
-#define ACK_BATCH_MAX     1000
-#define CLAIM_MAX         100
-#define CLAIM_QUEUES_MAX  32   /* of one claim */
-#define POSITION_EXACT    1000 /* messages ahead: up to so many are counted one by one */
-#define WAIT_SECONDS_MAX  60
-#define LEASE_SECONDS_MAX 43200
-#define LIST_MAX          1000
-#define PART_MAX          256           /* bytes that are looked for in payloads */
-#define ANSWER_FULL       (1024 * 1024) /* bytes of messages: an answer with so many gets no more */
-#define DELAY_SECONDS_MAX (10LL * 366 * 86400)
-#define TTL_SECONDS_MAX   (10LL * 366 * 86400)
-#define TIME_MS_MAX       ((1LL << 47) - 1) /* ready times fit six bytes with a sign */
+#define ENQUEUE_BATCH_MAX  1000
+#define ACK_BATCH_MAX      1000
+#define CLAIM_MAX          100
+#define CLAIM_QUEUES_MAX   32   /* of one claim */
+#define EVENT_QUEUES_MAX   32   /* that a stream of events names */
+#define HISTORY_POINTS_MAX 1000 /* of each series in an answer */
+#define POSITION_EXACT     1000 /* messages ahead: up to so many are counted one by one */
+#define WAIT_SECONDS_MAX   60
+#define LEASE_SECONDS_MAX  43200
+#define LIST_MAX           1000
+#define PART_MAX           256           /* bytes that are looked for in payloads */
+#define ANSWER_FULL        (1024 * 1024) /* bytes of messages: an answer with so many gets no more */
+#define DELAY_SECONDS_MAX  (10LL * 366 * 86400)
+#define TTL_SECONDS_MAX    (10LL * 366 * 86400)
+#define TIME_MS_MAX        ((1LL << 47) - 1) /* ready times fit six bytes with a sign */
 
 /* Configuration. */
 #define ATTEMPTS_MAX        10000

@@ -10,22 +10,27 @@ static const char *const names[ALERT_KIND_COUNT] = {
 #undef X
 };
 
+void alerts_put(const struct dispatcher *d, enum alert_kind kind, struct buf *out)
+{
+    char at[TIME_TEXT_MAX];
+    time_format_ms(d->shard->now.wall_ms, at);
+    buf_lit(out, "{\"queue\":");
+    json_put_cstr(out, d->name);
+    buf_printf(out, ",\"alert\":\"%s\",\"value\":", names[kind]);
+    buf_put_u64(out, d->alerts.value[kind]);
+    buf_lit(out, ",\"threshold\":");
+    buf_put_u64(out, d->alerts.threshold[kind]);
+    buf_printf(out, ",\"at\":\"%s\",\"state\":\"%s\"}", at,
+               d->alerts.raised[kind] ? "raised" : "cleared");
+}
+
 static void post(const struct dispatcher *d, enum alert_kind kind)
 {
-    bool raised = d->alerts.raised[kind];
     const char *url = d->queue->config.alert_webhook;
-    char at[TIME_TEXT_MAX];
     struct buf body = {0};
     if (!*url)
         return;
-    time_format_ms(d->shard->now.wall_ms, at);
-    buf_lit(&body, "{\"queue\":");
-    json_put_cstr(&body, d->name);
-    buf_printf(&body, ",\"alert\":\"%s\",\"value\":", names[kind]);
-    buf_put_u64(&body, d->alerts.value[kind]);
-    buf_lit(&body, ",\"threshold\":");
-    buf_put_u64(&body, d->alerts.threshold[kind]);
-    buf_printf(&body, ",\"at\":\"%s\",\"state\":\"%s\"}", at, raised ? "raised" : "cleared");
+    alerts_put(d, kind, &body);
     webhooks_post(d->shard->broker->webhooks, d->name, url, &body);
 }
 

@@ -43,6 +43,8 @@ void alerts_watch(struct dispatcher *d);  /* the queue is open, or its configura
 void alerts_forget(struct dispatcher *d); /* the queue goes: its alerts are cleared */
 void alerts_check(struct shard *s);       /* looks at the queues, if a second has passed */
 int64_t alerts_due_ms(const struct shard *s); /* from now; INT64_MAX when nothing is watched */
+/* Appends the change, as webhooks get it. */
+void alerts_put(const struct dispatcher *d, enum alert_kind kind, struct buf *out);
 uint32_t alerts_raised(const struct dispatcher *d); /* a bit for each enum alert_kind */
 
 #endif

@@ -1,6 +1,7 @@
 #include "broker/broker.h"
 #include "base/mem.h"
 #include "base/plant.h"
+#include "base/random.h"
 #include "base/turn.h"
 #include "broker/shard.h"
 #include "broker/webhook.h"
@@ -37,6 +38,7 @@ enum status broker_open(const struct broker_options *options, uv_loop_t *loops[]
         free(b);
         return status;
     }
+    random_bytes(&b->epoch, sizeof(b->epoch));
     b->webhooks = webhooks_new(&options->webhook);
     b->forwards = forwards_new(&options->webhook);
     uv_mutex_init(&b->backups_mutex);
@@ -219,6 +221,22 @@ const struct level_times *broker_level_times(const struct queue_facts *facts, ui
 {
     assert(slot < LEVEL_COUNT_MAX);
     return facts->dispatcher->times[slot];
+}
+
+void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, struct buf *out)
+{
+    alerts_put(facts->dispatcher, kind, out);
+}
+
+void broker_history_read(const struct queue_facts *facts, int tier, int64_t from_s, int64_t to_s,
+                         series_visit *visit, void *ctx)
+{
+    series_read(facts->dispatcher->history.series, tier, from_s, to_s, visit, ctx);
+}
+
+uint64_t broker_epoch(const struct broker *b)
+{
+    return b->epoch;
 }
 
 void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,

@@ -13,9 +13,11 @@
 #include "broker/forward.h"
 #include "broker/webhook.h"
 #include "core/filter.h"
+#include "core/series.h"
 #include "core/urgency.h"
 #include "engine/engine.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -78,6 +80,14 @@ enum alert_kind {
         ALERT_KIND_COUNT
 };
 
+/* What changed in a queue since a reader looked last; bits. Those of alerts stand from
+ * CHANGE_ALERT on, 1 << enum alert_kind each. */
+enum queue_change {
+    CHANGE_NUMBERS = 1 << 0,
+    CHANGE_CONFIG = 1 << 1,
+    CHANGE_ALERT = 1 << 2,
+};
+
 /* What a reader may see of a queue; borrowed for the call, on the shard's thread. */
 struct queue_facts {
     struct dispatcher *dispatcher; /* private */
@@ -86,6 +96,7 @@ struct queue_facts {
     uint32_t waiting_consumers;
     int64_t oldest_ready_ms;  /* age of the oldest ready message; -1 when none */
     uint32_t alerts;          /* raised now: bit 1 << enum alert_kind */
+    uint32_t changes;         /* QUEUES with a watch: enum queue_change */
     double claims_per_second; /* of late */
     /* STATS: ready messages that count as more urgent than their level, and that have waited longer
      * than it promises. */
@@ -104,6 +115,32 @@ struct level_times {
 
 /* NULL: nothing was claimed or settled at the level. Borrowed, as the facts are. */
 const struct level_times *broker_level_times(const struct queue_facts *facts, uint8_t slot);
+/* The numbers of a point of a queue's history. The first ones are of the queue, and then come as
+ * many for each slot of a level. */
+enum history_value {
+    HISTORY_READY,
+    HISTORY_SCHEDULED,
+    HISTORY_IN_FLIGHT,
+    HISTORY_DEAD,
+    HISTORY_OLDEST, /* since when the oldest ready message is ready, in seconds; 0: none is */
+    HISTORY_LEVEL_VALUES,
+    HISTORY_ENQUEUED = HISTORY_LEVEL_VALUES, /* totals */
+    HISTORY_CLAIMED,
+    HISTORY_ACKED,
+    HISTORY_FAILED, /* nacked, or the lease ran out */
+    HISTORY_LEVELS
+};
+static_assert(HISTORY_LEVELS + LEVEL_COUNT_MAX * HISTORY_LEVEL_VALUES == SERIES_VALUES,
+              "a point has them all");
+
+/* Visits what is known of the time from `from_s` to `to_s`, as series_read(). While the queue is
+ * shown. */
+void broker_history_read(const struct queue_facts *facts, int tier, int64_t from_s, int64_t to_s,
+                         series_visit *visit, void *ctx);
+
+/* Appends a change of an alert, as webhooks get it: the queue, the alert, its value and threshold,
+ * whether it is raised, and the time. While the queue is shown. */
+void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, struct buf *out);
 
 /* Shows the partitions of the queue, while it is shown. Afterwards facts->view is what they are
  * together. */
@@ -153,6 +190,15 @@ struct position {
 typedef uint32_t request_room(struct request *r);
 
 typedef void request_show_queue(struct request *r, const struct queue_facts *facts);
+
+/* Makes of QUEUES a look at what changed since an earlier one: only queues that changed are shown,
+ * and those that went are named. The first look has since = 0, and shows every queue. watch.c. */
+struct watcher {
+    uint64_t since; /* `now` of the earlier look, of this run of the server */
+    uint64_t now;   /* out */
+    bool lost;      /* out: more queues went since then than are remembered; begin with 0 again */
+    void (*gone)(struct request *r, const char *queue); /* on the shard's thread, as each() */
+};
 
 /* Edits a configuration in place (the profile's defaults when the queue is new), on the shard's
  * thread. Any status but OK refuses the request, with r->field and r->detail set. It is called
@@ -264,6 +310,7 @@ struct request {
         struct {                      /* QUEUE, STATS, QUEUES */
             request_show_queue *each; /* is called for each queue */
             bool fresh;               /* QUEUES: with all that other processes did up to now */
+            struct watcher *watch;    /* QUEUES: borrowed until done; NULL: all queues are shown */
         } show;
     };
 
@@ -296,6 +343,7 @@ struct broker_options {
     char default_profile[16];
     uint32_t max_queues;
     struct webhook_options webhook; /* also where queues may move to, and who signs there */
+    uint64_t history_bytes;         /* for the history of all queues; 0: none is kept */
     uint32_t inbox_max; /* requests under way in one shard before 503 overloaded; 0: the default */
 };
 
@@ -307,6 +355,7 @@ struct broker_counters {
     uint64_t wakeups;       /* parked claims that were served */
     uint64_t webhooks_lost; /* of alerts: given up, or dropped */
     uint64_t fired;         /* messages of schedules */
+    uint64_t history_bytes; /* taken by the history of queues */
 };
 
 /* Why the due time of a schedule has no message yet, or OK. Only while the schedule is shown, on
@@ -367,6 +416,7 @@ const struct engine_kind *broker_engine_kind(const struct broker *b);
 void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx);
 bool broker_speaks(struct broker *b); /* it sends the alerts for all servers on the store */
 uint32_t broker_queue_count(struct broker *b); /* that it knows now */
+uint64_t broker_epoch(const struct broker *b); /* a number that no other run of a server has */
 bool broker_failed(struct broker *b);          /* the engine has failed: the process has to end */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);

@@ -58,6 +58,7 @@ void dispatcher_open(struct dispatcher *d, struct engine_queue *q)
     q->user = d;
     policy_init(&d->policy, &q->config);
     alerts_watch(d);
+    history_join(d);
 }
 
 void dispatcher_unlist(struct dispatcher *d)
@@ -71,6 +72,8 @@ void dispatcher_unlist(struct dispatcher *d)
     uint32_t count = atomic_fetch_sub(&d->shard->broker->queue_count, 1);
     assert(count > 0);
     alerts_forget(d);
+    watch_forget(d);
+    history_leave(d);
     d->state = DISPATCHER_GONE;
     dispatcher_unref(d);
 }

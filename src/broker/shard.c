@@ -333,6 +333,9 @@ static void arm_timer(struct shard *s)
     int64_t alerts_ms = alerts_due_ms(s);
     if (alerts_ms < due_ms)
         due_ms = alerts_ms;
+    int64_t history_ms = history_due_ms(s);
+    if (history_ms < due_ms)
+        due_ms = history_ms;
     if (due_ms == INT64_MAX) {
         if (s->timer_at_ms != INT64_MAX)
             uv_timer_stop(&s->timer);
@@ -380,6 +383,7 @@ static void publish(struct shard *s)
 {
     uv_mutex_lock(&s->published_mutex);
     s->published = s->counters;
+    s->published.history_bytes = s->history.pool.bytes;
     s->published_engine = s->engine->counters;
     s->published_failed = s->engine->failed;
     uv_mutex_unlock(&s->published_mutex);
@@ -415,6 +419,7 @@ static void turn(struct shard *s)
     run_timers(s);
     sweep(s);
     alerts_check(s);
+    history_turn(s);
     do {
         take_later(s);
         schedules_fire(s);
@@ -498,6 +503,7 @@ void shard_open(struct shard *s, struct broker *b, uint32_t index, uv_loop_t *lo
     s->timer.data = s;
     uv_idle_init(loop, &s->idle);
     uv_mutex_init(&s->published_mutex);
+    history_open(s, b->options.history_bytes / b->shard_count);
     size_t at = 0;
     for (struct engine_queue *q; (q = engine_queue_each(engine, &at));)
         dispatcher_adopt(s, q);
@@ -534,6 +540,7 @@ void shard_free(struct shard *s)
         assert(d->state != DISPATCHER_GONE);
         schedules_forget(d);
         level_times_free(d);
+        history_leave(d);
         free(d);
     }
     map_fini(&s->dispatchers);

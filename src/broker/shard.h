@@ -18,6 +18,8 @@
  *   store.c          messages come in: large batches in portions
  *   import.c         imports: refused as a whole when the queue lacks a level
  *   show.c           queues are shown, one or all of them
+ *   watch.c          which queues changed since somebody looked last
+ *   history.c        what the numbers of queues were
  *   explain.c        why a message waits; how many messages have aged or are late
  *   claim_rate.c     how many messages were claimed of late
  *   move.c           a queue moves to another server: what is still done here
@@ -157,6 +159,42 @@ struct request_list {
     struct request *first, *last;
 };
 
+/* What of a queue was seen when somebody looked last for changes, and in which look each part was
+ * found changed. Zero: nobody ever looked. */
+struct queue_watch {
+    uint64_t digest; /* of its numbers */
+    uint32_t version;
+    uint32_t alerts; /* that were raised */
+    int64_t looked_ms;
+    uint64_t numbers_at, config_at, alert_at[ALERT_KIND_COUNT]; /* looks; 0: not changed yet */
+};
+
+struct queue_history {
+    struct series *series;          /* owned; NULL: nothing was noted yet */
+    struct dispatcher *next, *prev; /* of all that are open */
+};
+
+/* Zero: none is kept. */
+struct history {
+    struct series_pool pool;
+    struct dispatcher *first;
+    struct dispatcher *cursor; /* of the round under way; NULL: none is */
+    int64_t round_s, before_s; /* wall clock: of the last round, and of the one before it */
+};
+
+#define WATCH_GONE_MAX 128
+
+/* The names of the queues that went last. */
+struct watch_gone {
+    struct {
+        uint64_t at; /* the look that found it gone; 0: none has yet */
+        char name[QUEUE_NAME_MAX + 1];
+    } names[WATCH_GONE_MAX]; /* a ring */
+    uint64_t count;          /* that ever went */
+    bool dropped;            /* a name left the ring that no look has found */
+    uint64_t dropped_at;     /* the last look that found one of those that left */
+};
+
 struct dispatcher {
     char name[QUEUE_NAME_MAX + 1];
     struct shard *shard;
@@ -181,6 +219,8 @@ struct dispatcher {
     bool dirty;
     struct dispatcher *next_dirty;
     struct alert_watch alerts;
+    struct queue_watch watch;
+    struct queue_history history;
     struct refusal *refusals; /* owned: schedules whose due time waits */
 };
 
@@ -204,6 +244,8 @@ struct shard {
     size_t shown;                 /* bytes of answers since the last turn */
     struct order timers;          /* struct work */
     struct alert_list alerts;
+    struct watch_gone gone;
+    struct history history;
     uint64_t next_ticket;
     struct instant now;
     bool now_fresh; /* read since the last turn */
@@ -237,6 +279,8 @@ struct broker {
     struct webhooks *webhooks;
     struct forwards *forwards;
     _Atomic uint32_t queue_count;
+    uint64_t epoch;
+    _Atomic uint64_t looks;   /* of those who watch for changes: watch.c */
     uv_mutex_t backups_mutex; /* guards what follows */
     struct broker_backup *backups;
     bool backups_end; /* no more of them */
@@ -315,6 +359,18 @@ void absent_end_all(struct shard *s);
 void show_queue(struct dispatcher *d, struct request *r);
 void show_queues(struct shard *s, struct request *r);
 void show_go_on(struct request *r); /* with the next portion */
+
+/* watch.c */
+void watch_shard(struct shard *s, struct request *r); /* its queues will be shown now */
+uint32_t watch_queue(struct dispatcher *d, const struct request *r); /* enum queue_change */
+void watch_forget(const struct dispatcher *d);                       /* the queue goes */
+
+/* history.c */
+void history_open(struct shard *s, size_t bytes);
+void history_join(struct dispatcher *d);  /* it is open */
+void history_leave(struct dispatcher *d); /* it goes, and its history with it */
+void history_turn(struct shard *s);
+int64_t history_due_ms(const struct shard *s); /* from now; INT64_MAX: never */
 
 /* explain.c */
 void explain_position(struct dispatcher *d, struct request *r);

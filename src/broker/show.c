@@ -5,7 +5,12 @@
 
 static void show(struct dispatcher *d, struct request *r)
 {
-    explain_show(d, r, (struct queue_facts){.exact = true});
+    struct queue_facts facts = {.exact = true};
+    bool watches = r->kind == REQUEST_QUEUES && r->show.watch;
+    if (watches)
+        facts.changes = watch_queue(d, r);
+    if (!watches || facts.changes)
+        explain_show(d, r, facts);
 }
 
 static void show_one(struct dispatcher *d, struct request *r)
@@ -60,6 +65,8 @@ void show_go_on(struct request *r)
 static void show_known(struct shard *s, struct request *r)
 {
     struct work *w = work_new(s, r, WORK_SHOW);
+    if (r->show.watch)
+        watch_shard(s, r);
     w->show.left_count = 0;
     w->show.left = mem_alloc((s->dispatchers.count + 1) * sizeof(struct dispatcher *));
     size_t at = 0;

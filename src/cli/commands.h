@@ -15,6 +15,7 @@ command_run cmd_schedule;
 command_run cmd_work;
 command_run cmd_top;
 command_run cmd_import, cmd_export;
+command_run cmd_events, cmd_history;
 command_run cmd_backup;
 command_run cmd_cells;
 command_run cmd_move;

@@ -40,6 +40,8 @@ static const struct cli_verb commands[] = {
     {"queue", "create, get, set, apply, dump, delete, purge, pause or resume queues", cmd_queue},
     {"schedule", "set, list, show or delete what a queue gets again and again", cmd_schedule},
     {"stats", "the numbers of a queue", cmd_stats},
+    {"history", "what the numbers of a queue were", cmd_history},
+    {"events", "follow what happens in queues", cmd_events},
     {"dead", "list, show, edit, redrive or purge dead letters", cmd_dead},
     {"import", "store what export wrote, or enqueue the lines of an NDJSON file", cmd_import},
     {"export", "write a queue as NDJSON: configuration and messages", cmd_export},

@@ -96,6 +96,7 @@ static void requests_cut_off(struct conn *c)
             continue;
         }
         net_count(c->server, hangups, 1);
+        stream_leave(req);
         request_orphan(req);
         if (req->on_hangup)
             req->on_hangup(req);
@@ -337,6 +338,8 @@ void conn_end_turn(struct conn *c)
         return;
     if (intake_may_resume(c) && c->waits_turn != c->server->turn)
         intake_resume(c);
+    if (c->stream)
+        stream_go_on(c);
     output_write(c);
     if (c->closing)
         return;

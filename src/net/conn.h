@@ -48,6 +48,7 @@ enum watch {
 
 TAILQ_HEAD(conn_list, conn);
 STAILQ_HEAD(request_list, http_request);
+TAILQ_HEAD(stream_list, http_request);
 
 /* The stream of a connection or a listener: TCP, or a socket in the file system. */
 union stream {
@@ -103,9 +104,10 @@ struct conn {
     struct request_list requests;
 
     /* Output. */
-    struct buf out;     /* answers in order, not yet given to the kernel */
-    struct buf sending; /* owned by `write` while it is under way */
-    size_t held;        /* bytes of answers that wait for their turn */
+    struct buf out;              /* answers in order, not yet given to the kernel */
+    struct buf sending;          /* owned by `write` while it is under way */
+    size_t held;                 /* bytes of answers that wait for their turn */
+    struct http_request *stream; /* the last request, when its answer is written in pieces */
 
     /* What the connection takes of the budget: memory.c. */
     struct account *account; /* NULL: it was turned away */
@@ -167,6 +169,7 @@ struct http_server {
     struct conn_list watched[WATCH_COUNT];
     struct conn_list writers;
     struct conn_list charged;
+    struct stream_list streams;
     struct budget *budget;
     struct budget *own_budget; /* NULL: it is shared */
     uint64_t swept_ms;
@@ -286,11 +289,23 @@ struct http_request *request_new(struct conn *c);
 void request_name(struct http_request *req, struct http_slice wish); /* sets req->id */
 void request_free(struct http_request *req);
 
+/* Everything up to the Connection line, which is known only when the answer's turn has come. */
+#define LENGTH_CHUNKED SIZE_MAX       /* in place of the body's length: it comes in chunks … */
+#define LENGTH_UNSAID  (SIZE_MAX - 1) /* … or ends with the connection */
+void response_head(struct buf *out, struct http_request *req, int status, const char *content_type,
+                   const char *extra_headers, size_t body_len);
+
 /* Moves the answers whose turn has come to the output. */
 void conn_collect(struct conn *c);
 
 /* Gives `b` the memory of a buffer that somebody is done with, if it has none of its own. */
 void buffer_reuse(struct http_server *server, struct buf *b);
+
+/* In stream.c: answers that are written in pieces. */
+void stream_go_on(struct conn *c);                /* the turn's end: it may have more to write */
+void stream_tick_all(struct http_server *server); /* a sweep */
+void stream_end_all(struct http_server *server);  /* a drain */
+void stream_leave(struct http_request *req);      /* it ends, or its connection does */
 
 /* In listen.c: takes the connections that had to wait for this turn, one of each listener. */
 void server_accept(struct http_server *server);

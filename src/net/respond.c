@@ -152,6 +152,7 @@ void request_free(struct http_request *req)
     req->body_taken = false;
     req->close = false;
     req->keep_alive = false;
+    req->stream = (struct http_stream){0};
     assert(req->charge == 0);
     tag_end(&req->tag, ASKED_TAG);
     STAILQ_INSERT_HEAD(&s->request_pool, req, next);
@@ -162,9 +163,19 @@ static bool status_has_body(int status)
     return status != 204 && status != 304;
 }
 
-/* Everything up to the Connection line, which is known only when the answer's turn has come. */
-static void head_encode(struct buf *out, struct http_request *req, int status,
-                        const char *content_type, const char *extra_headers, size_t body_len)
+static void length_encode(struct buf *out, size_t body_len)
+{
+    if (body_len == LENGTH_CHUNKED) {
+        buf_lit(out, "Transfer-Encoding: chunked\r\n");
+    } else if (body_len != LENGTH_UNSAID) {
+        buf_lit(out, "Content-Length: ");
+        buf_put_u64(out, body_len);
+        buf_lit(out, "\r\n");
+    }
+}
+
+void response_head(struct buf *out, struct http_request *req, int status, const char *content_type,
+                   const char *extra_headers, size_t body_len)
 {
     const struct literal *line = &status_lines[status];
     buf_put(out, line->text, line->len);
@@ -178,9 +189,7 @@ static void head_encode(struct buf *out, struct http_request *req, int status,
             buf_puts(out, content_type);
             buf_lit(out, "\r\n");
         }
-        buf_lit(out, "Content-Length: ");
-        buf_put_u64(out, body_len);
-        buf_lit(out, "\r\n");
+        length_encode(out, body_len);
     }
     if (extra_headers)
         buf_puts(out, extra_headers);
@@ -222,18 +231,31 @@ static inline void request_pop(struct conn *c, struct http_request *req)
     request_free(req);
 }
 
+static void collect(struct conn *c, struct http_request *req)
+{
+    buffer_reuse(c->server, &c->out);
+    assert(c->held >= req->held.len);
+    assert(req->held_head_len <= req->held.len);
+    c->held -= req->held.len;
+    buf_put(&c->out, req->held.data, req->held_head_len);
+    if (!req->stream.begun)
+        head_end(c, req);
+    if (req->held.len > req->held_head_len)
+        buf_put(&c->out, req->held.data + req->held_head_len, req->held.len - req->held_head_len);
+}
+
 void conn_collect(struct conn *c)
 {
     struct http_request *req;
     while ((req = STAILQ_FIRST(&c->requests)) && req->answered) {
-        buffer_reuse(c->server, &c->out);
-        assert(c->held >= req->held.len);
-        assert(req->held_head_len <= req->held.len);
-        c->held -= req->held.len;
-        buf_put(&c->out, req->held.data, req->held_head_len);
-        head_end(c, req);
-        buf_put(&c->out, req->held.data + req->held_head_len, req->held.len - req->held_head_len);
+        collect(c, req);
         request_pop(c, req);
+    }
+    if (req && req->stream.tick && !req->stream.begun) { /* its turn has come: its head is held */
+        collect(c, req);
+        buf_fini(&req->held);
+        req->held_head_len = 0;
+        req->stream.begun = true;
     }
     if (c->continue_due && STAILQ_EMPTY(&c->requests)) {
         c->continue_due = false;
@@ -282,13 +304,13 @@ void http_respond(struct http_request *req, int status, const char *content_type
     if (STAILQ_FIRST(&c->requests) == req) {
         buffer_reuse(c->server, &c->out);
         buf_reserve(&c->out, body_len + 512);
-        head_encode(&c->out, req, status, content_type, extra_headers, body_len);
+        response_head(&c->out, req, status, content_type, extra_headers, body_len);
         head_end(c, req);
         buf_put(&c->out, body, sent_len);
         request_pop(c, req);
         conn_collect(c);
     } else {
-        head_encode(&req->held, req, status, content_type, extra_headers, body_len);
+        response_head(&req->held, req, status, content_type, extra_headers, body_len);
         req->held_head_len = req->held.len;
         buf_put(&req->held, body, sent_len);
         req->answered = true;

@@ -182,6 +182,7 @@ struct http_server *http_server_new(struct uv_loop_s *loop, const struct http_ho
     TAILQ_INIT(&s->late);
     TAILQ_INIT(&s->writers);
     TAILQ_INIT(&s->charged);
+    TAILQ_INIT(&s->streams);
     for (int i = 0; i < WATCH_COUNT; i++)
         TAILQ_INIT(&s->watched[i]);
     STAILQ_INIT(&s->request_pool);
@@ -203,6 +204,7 @@ void http_server_drain(struct http_server *s, uint64_t drain_ms, http_server_don
     s->drained = done;
     s->drained_arg = arg;
     server_unlisten(s);
+    stream_end_all(s);
     for (struct conn *c = TAILQ_FIRST(&s->conns); c; c = TAILQ_NEXT(c, all))
         conn_touch(c);
     /* The sweep looks at the deadline, so it has to keep the loop alive now. */

@@ -20,6 +20,9 @@
  * connection is closed. So a request whose answer must not go to someone who has
  * left (a claim) sets on_hangup; a request that has to be done anyway does not.
  *
+ * Streams: an answer may be written in pieces (http_stream_begin), for as long as the client and
+ * the server like. Its request is unanswered until http_stream_end().
+ *
  * End of a wait: a request that took places to wait in (http_wait) may have to give
  * them to another address. Its on_hangup is called. The handler answers soon after,
  * that nothing came, and this answer still goes to the client. */
@@ -50,6 +53,22 @@ struct http_slice {
 };
 
 #define HTTP_REQUEST_ID_MAX 64
+
+struct http_request;
+
+/* Called for a stream when the kernel has taken everything that was written to it, about four times
+ * a second, or in the next turn after http_stream_more(). */
+typedef void http_tick(struct http_request *req);
+
+/* Private to net. */
+struct http_stream {
+    http_tick *tick; /* NULL: the answer is no stream */
+    bool chunked;
+    bool begun;    /* its head is out: the answers before it are */
+    bool more;     /* it is to be called in the next turn */
+    uint64_t turn; /* in which it was called last */
+    TAILQ_ENTRY(http_request) link;
+};
 
 struct http_request {
     /* Borrowed: valid only until the handler returns. */
@@ -98,6 +117,7 @@ struct http_request {
     struct buf held; /* an answer that came before its turn */
     size_t held_head_len;
     struct account *account; /* once the connection is gone: where the charge is */
+    struct http_stream stream;
 };
 
 /* Must lead to exactly one http_respond. */
@@ -223,6 +243,19 @@ int http_server_port(const struct http_server *server);
  * afterwards. Nothing is written before the next flush. */
 void http_respond(struct http_request *req, int status, const char *content_type,
                   const char *extra_headers, const void *body, size_t body_len);
+
+/* Begins an answer of 200 that is written in pieces. To be called in the handler, once, with
+ * on_hangup set. The connection takes no further request, and ends with the answer. on_hangup is
+ * called, once, when the connection ends, when the wait has to give way (http_wait) and when the
+ * server drains; http_stream_end() is still owed then.
+ *
+ * Pieces are copied, and are written in a tick alone: there is no tick while something is unsent,
+ * so a slow reader slows its own stream, and one that reads nothing for write_ms is cut off. */
+void http_stream_begin(struct http_request *req, const char *content_type,
+                       const char *extra_headers, http_tick *tick);
+void http_stream_write(struct http_request *req, const void *data, size_t len);
+void http_stream_more(struct http_request *req); /* a tick in the next turn, please */
+void http_stream_end(struct http_request *req);  /* `req` is dead afterwards */
 
 /* The value of the first header of this name (any case), without white space around it. Only while
  * admit or the handler runs. */

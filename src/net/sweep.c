@@ -106,5 +106,6 @@ void conn_sweep(struct http_server *s)
     sweep_list(s, WATCH_LINGER, CONN_LINGER_MS, NULL, NULL);
     sweep_bodies(s, late);
     sweep_writers(s);
+    stream_tick_all(s);
     memory_sweep(s);
 }

@@ -180,6 +180,8 @@ static const struct setting server_settings[] = {
      "claims that wait at once; further ones get 503; 0: as many as max_connections"},
     {"buffers_limit", NULL, "512M", parse_bytes, FIELD(buffers_limit), "BYTES[K|M|G|T]",
      "what clients may make the server hold in requests and answers under way, 128M at least"},
+    {"history_memory", NULL, "64M", parse_bytes, FIELD(history_memory), "BYTES[K|M|G|T]",
+     "memory for the history of all queues' numbers; 0: none is kept"},
     {"auto_create", NULL, "on", parse_switch, FIELD(auto_create), "on|off",
      "whether a first enqueue creates its queue"},
     {"default_profile", NULL, "levels", parse_profile, FIELD(default_profile),

@@ -77,6 +77,7 @@ struct settings {
     uint32_t max_queues;
     uint32_t metrics_queues;
     uint32_t inbox_max;
+    uint64_t history_memory;
     uint32_t drain_seconds;
     char tokens_file[512];
     char allowed_hosts[2048];

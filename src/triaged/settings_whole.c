@@ -154,6 +154,7 @@ static void finish_ranges(struct settings *s)
         {"net_threads", s->net_threads, 0, 64},
         {"max_connections", s->max_connections, 1, UINT32_MAX},
         {"inbox_max", s->inbox_max, 1, UINT32_MAX},
+        {"history_memory", s->history_memory, 0, 1ull << 40},
         {"buffers_limit", s->buffers_limit, HTTP_BUFFERS_MIN, 1ull << 50},
     };
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)

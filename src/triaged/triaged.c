@@ -99,6 +99,7 @@ static bool open_broker(struct server *s)
         .auto_create = c->auto_create,
         .max_queues = c->max_queues,
         .inbox_max = c->inbox_max,
+        .history_bytes = c->history_memory,
         .webhook = {.local = c->webhook_local, .cacert = c->webhook_cacert},
     };
     snprintf(options.default_profile, sizeof(options.default_profile), "%s", c->default_profile);

@@ -99,7 +99,8 @@ class Connection:
             self.receive()
         status, headers = parse_head(bytes(self.pending[:end]))
         length = 0
-        if not bodiless and status >= 200 and status not in (204, 304):
+        streams = headers.get("transfer-encoding") == "chunked"  # its body is for who follows it
+        if not bodiless and not streams and status >= 200 and status not in (204, 304):
             length = int(headers["content-length"])
         whole = end + 4 + length
         while len(self.pending) < whole:

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -267,6 +268,23 @@ void broker_forward_cancel(struct broker_port *port, struct forward *f)
     (void)f;
 }
 
+uint64_t broker_epoch(const struct broker *b)
+{
+    (void)b;
+    return 1;
+}
+
+void broker_history_read(const struct queue_facts *facts, int tier, int64_t from_s, int64_t to_s,
+                         series_visit *visit, void *ctx)
+{
+    (void)facts, (void)tier, (void)from_s, (void)to_s, (void)visit, (void)ctx;
+}
+
+void broker_alert_put(const struct queue_facts *facts, enum alert_kind kind, struct buf *out)
+{
+    (void)facts, (void)kind, (void)out;
+}
+
 bool broker_moves(const struct broker *b)
 {
     (void)b;
@@ -320,6 +338,32 @@ bool http_body_take(struct http_request *req, struct buf *memory)
     (void)req;
     *memory = (struct buf){0};
     return true;
+}
+
+/* No test here opens a stream: those are for a real server. */
+void http_stream_begin(struct http_request *req, const char *content_type,
+                       const char *extra_headers, http_tick *tick)
+{
+    (void)req, (void)content_type, (void)extra_headers, (void)tick;
+    abort();
+}
+
+void http_stream_write(struct http_request *req, const void *data, size_t len)
+{
+    (void)req, (void)data, (void)len;
+    abort();
+}
+
+void http_stream_more(struct http_request *req)
+{
+    (void)req;
+    abort();
+}
+
+void http_stream_end(struct http_request *req)
+{
+    (void)req;
+    abort();
 }
 
 bool http_wait(struct http_request *req, unsigned places)

@@ -49,6 +49,26 @@ static void answer_zeros(struct http_request *req, size_t len)
     free(body);
 }
 
+static void on_stream_hangup(struct http_request *req)
+{
+    struct net_rig *rig = req->user;
+    rig->hangups++;
+    rig->stream = NULL;
+    http_stream_end(req);
+}
+
+static void on_tick(struct http_request *req)
+{
+    struct net_rig *rig = req->user;
+    rig->ticks++;
+    if (rig->piece)
+        http_stream_write(req, rig->piece, rig->piece_len);
+    if (rig->piece && rig->piece_again)
+        http_stream_more(req);
+    if (!rig->piece_again)
+        rig->piece = NULL;
+}
+
 static void handle(struct http_request *req, void *ctx)
 {
     struct net_rig *rig = ctx;
@@ -64,6 +84,11 @@ static void handle(struct http_request *req, void *ctx)
         answer_zeros(req, PAGE_SIZE);
     } else if (path_is(req, "/wait") && !http_wait(req, 1)) {
         http_respond(req, 503, NULL, NULL, NULL, 0);
+    } else if (path_is(req, "/stream")) {
+        req->user = rig;
+        req->on_hangup = on_stream_hangup;
+        rig->stream = req;
+        http_stream_begin(req, "text/plain", NULL, on_tick);
     } else if (path_is(req, "/later") || path_is(req, "/wait")) {
         assert_true(rig->kept_count < KEPT_MAX);
         rig->kept[rig->kept_count++] = req;

@@ -25,7 +25,7 @@
 
 /* A server whose handler does as the path says: /now echoes at once, /later keeps the request for
  * the test to answer, /wait too, in a place to wait in, and wants to know of a hang-up, /none
- * answers 204, /page 100 KiB, /big 8 MiB. /closed is not admitted. */
+ * answers 204, /page 100 KiB, /big 8 MiB, /stream begins a stream.  /closed is not admitted. */
 struct net_rig {
     uv_loop_t loop;
     struct http_server *server;
@@ -35,6 +35,11 @@ struct net_rig {
     int asked;
     int handled;
     int hangups;
+    struct http_request *stream; /* that is open */
+    const char *piece;           /* what its next tick writes; NULL: nothing */
+    size_t piece_len;
+    bool piece_again; /* … and all ticks after that, one in each turn */
+    int ticks;
     bool answer_in_hangup;
     bool drained;
     bool closed;
