@@ -99,6 +99,14 @@ struct escalate_item {
     uint8_t from_slot;
 };
 
+/* One message that is to leave for another store, or that has arrived there. */
+struct leave_item {
+    struct message_id id;
+    uint8_t from[RECEIPT_BYTES];    /* LEAVE: what it left with so far */
+    uint8_t receipt[RECEIPT_BYTES]; /* what it leaves with: the caller's choice */
+    enum status status;
+};
+
 /* Who asks for an escalation and why; either may be empty. */
 struct escalate_note {
     const char *actor;
@@ -156,7 +164,7 @@ enum report_kind {
     REPORT_CAME,    /* an untouched message became ready by the passing of time */
     REPORT_CHANGED, /* a message has another lease, attempt count, place or level */
     REPORT_ENDED,   /* a message ended, in the state that it has now; it is the engine's to free */
-    REPORT_REVIVED, /* a dead letter is ready again */
+    REPORT_REVIVED, /* a dead letter is ready again, or is leaving */
     REPORT_KEY,     /* a dedup key stands for a message from now on */
 };
 
@@ -284,6 +292,14 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
 /* Gives a scheduled or ready message the level with this slot. It keeps its age. */
 void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
                     const struct escalate_note *note, struct instant now);
+
+/* The message begins to leave: nobody can claim, cancel, escalate or redrive it. If it was leaving
+ * with `from` already, it leaves with the new receipt. */
+void queue_leave(struct queue *q, struct leave_item *item, struct instant now);
+/* The message has arrived elsewhere: it ends here as CANCELLED, and its dedup key with it. */
+void queue_left(struct queue *q, struct leave_item *item, struct instant now);
+/* One that is leaving; behind `m`, or the first for NULL. NULL: there are no more. */
+struct message *queue_leaving(const struct queue *q, const struct message *m);
 
 void queue_count_before(const struct queue *q, struct count_item *item);
 void queue_heads(const struct queue *q, struct heads_item *item);

@@ -23,6 +23,8 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_EXTEND] = "extend",
     [ENGINE_CANCEL] = "cancel",
     [ENGINE_ESCALATE] = "move",
+    [ENGINE_LEAVE] = "leave",
+    [ENGINE_LEFT] = "left",
     [ENGINE_COUNT] = "count",
     [ENGINE_HEADS] = "heads",
     [ENGINE_GET] = "get",
@@ -222,6 +224,12 @@ bool engine_place_refuses(const struct queue_place *place, const struct engine_o
         assert(op->put.items[i].only_known == op->put.items[0].only_known);
     uint64_t epoch = put ? op->put.epoch : op->import.epoch;
     return epoch < place->epoch || (place->closed && !engine_only_known(op));
+}
+
+bool engine_stays(const struct engine_op *op)
+{
+    const struct queue_place *place = op->queue->place;
+    return place && (!place->closed || place->epoch > op->leave.epoch);
 }
 
 struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map, uint32_t map_len)

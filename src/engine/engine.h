@@ -573,6 +573,8 @@ static inline bool engine_moved(const struct engine_op *op)
 {
     return op->queue->place && engine_place_refuses(op->queue->place, op);
 }
+/* … and whether it keeps the messages of this LEAVE, which is MOVED then. */
+bool engine_stays(const struct engine_op *op);
 static inline bool engine_only_known(const struct engine_op *op)
 {
     return op->verb == ENGINE_PUT && op->put.items[0].only_known;

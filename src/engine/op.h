@@ -223,6 +223,31 @@ enum engine_verb {
      *     already stays as it was: OK, and `changed` is false */
     ENGINE_ESCALATE,
 
+    /* Lets the messages of leave.items leave for another store. A message that is leaving is LEASED
+     * to nobody, and without an end: its lease_ms is below 0, and leaving_died() says whether it
+     * was a dead letter. It counts as claimed.
+     * Triage:
+     *   - not to a PARTITIONED engine: it is what such an engine asks of its stores
+     *   - leave.epoch is that of the place by which the caller lets the messages go
+     *   - item.receipt is new, or the one with which the message is leaving already
+     * Engine, for each item, in order:
+     *   - SCHEDULED, READY or DEAD: it is leaving, with item.receipt. If it is leaving already with
+     *     item.from or item.receipt, it leaves with item.receipt from now on
+     *   - RECEIPT_EXPIRED when it is leaving with another receipt, NOT_PENDING when it is in
+     *     another state, MESSAGE_NOT_FOUND
+     *   - those that are OK are shown to visit as they are then, with their bodies, in order;
+     *     leave.found says how many
+     *   - MOVED for the op with all its items: the queue has a place that is not closed, or whose
+     *     epoch is larger than leave.epoch
+     *   - without items: up to leave.limit of those that are leaving are shown to visit */
+    ENGINE_LEAVE,
+    /* The messages of leave.items have arrived elsewhere: they end.
+     * Engine, for each item:
+     *   - OK: it was leaving with item.receipt, and has ended as CANCELLED; it counts as released,
+     *     too. Its dedup key ends with it, whatever the window says
+     *   - RECEIPT_EXPIRED for any other receipt or state, MESSAGE_NOT_FOUND */
+    ENGINE_LEFT,
+
     /* Counts the ready messages before each place of count.items.
      * Triage:
      *   - count.count may be 0: then the op is asked for the view alone
@@ -464,6 +489,13 @@ struct engine_op {
             uint8_t slot;
             struct escalate_note note;
         } escalate;
+        struct { /* LEAVE, LEFT */
+            struct leave_item *items;
+            uint32_t count;
+            uint64_t epoch; /* LEAVE, as the next */
+            uint32_t limit;
+            uint32_t found; /* out */
+        } leave;
         struct {
             struct count_item *items;
             uint32_t count;

@@ -83,6 +83,8 @@ static enum call_kind kind_of(enum engine_verb verb)
         [ENGINE_QUEUE_PLACE] = CALL_OTHER,
         [ENGINE_CANCEL] = CALL_OTHER,
         [ENGINE_ESCALATE] = CALL_OTHER,
+        [ENGINE_LEAVE] = CALL_OTHER,
+        [ENGINE_LEFT] = CALL_OTHER,
         [ENGINE_COUNT] = CALL_OTHER,
         [ENGINE_HEADS] = CALL_OTHER,
         [ENGINE_GET] = CALL_OTHER,
