@@ -68,6 +68,10 @@ struct import_item {
 };
 
 void import_item_fini(struct import_item *item);
+/* The message of a queue with this number and configuration, to be imported into another queue that
+ * has the same levels. Everything in it is a copy. One that is leaving is as it was before. */
+void import_item_of(const struct message *m, uint32_t queue, const struct queue_config *config,
+                    struct import_item *item);
 /* Where the escalation came from, or the message's own slot when that is not known. */
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot);

@@ -223,6 +223,8 @@ bool engine_place_refuses(const struct queue_place *place, const struct engine_o
     for (uint32_t i = 1; put && i < op->put.count; i++)
         assert(op->put.items[i].only_known == op->put.items[0].only_known);
     uint64_t epoch = put ? op->put.epoch : op->import.epoch;
+    if (!put && op->import.anyway)
+        return false;
     return epoch < place->epoch || (place->closed && !engine_only_known(op));
 }
 

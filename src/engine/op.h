@@ -165,8 +165,8 @@ enum engine_verb {
      *   - OK and item.known: the same message (import_key) was imported within IMPORT_KNOWN_MS; id
      *     is that one's, the body stays the caller's
      *   - its dedup key counts as if it had been put at enqueued_ms, unless somebody has the key
-     *   - UNKNOWN_PRIORITY; MOVED (by import.epoch) and STORAGE_FULL for the op with all its items
-     */
+     *   - UNKNOWN_PRIORITY; MOVED (by import.epoch, but not with import.anyway) and STORAGE_FULL
+     * for the op with all its items */
     ENGINE_IMPORT,
 
     /* Leases messages by a plan (core/policy.h says how to carry one out).
@@ -469,6 +469,7 @@ struct engine_op {
             struct import_item *items;
             uint32_t count;
             uint64_t epoch;
+            bool anyway; /* no place refuses it */
         } import;
         struct {
             struct plan *plan;

@@ -207,6 +207,7 @@ static void free_shard(struct cells_engine *c)
 static void drain(struct cells_engine *c)
 {
     static const struct timespec pause = {.tv_nsec = 1000000};
+    c->closing = true;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         struct cell *cell = &c->cells[i];
         while (cell->under_way > 0) {

@@ -33,6 +33,7 @@ struct cells_engine;
 struct whole;
 struct trip;
 struct cell_part;
+struct drain;
 
 /* What the kind counts, in the order of its table. Each has one place among its counters; the
  * window has three, and what is counted by cell has CELLS_METERED. */
@@ -43,6 +44,7 @@ enum {
     COUNT_LOOKS,
     COUNT_STRAY,
     COUNT_PASSED,
+    COUNT_MOVED,
     COUNT_WINDOW,
     COUNT_BY_CELL,
 };
@@ -90,6 +92,7 @@ struct partition {
     bool placing;           /* a newer placement is on its way to the cell */
     bool looking;           /* a look at its heads is under way */
     uint32_t sought;        /* messages that claims under way want of it */
+    bool unsure;            /* messages may be leaving from it */
     int64_t looked_ms;      /* mono: the last look was submitted */
     int64_t known_ms;       /* mono: what is known of its heads was asked for; 0: nothing is */
     uint32_t moments;       /* of its handle, when known_ms was set */
@@ -117,6 +120,9 @@ struct whole {
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
+    struct drain *drain;           /* owned: a page is on its way; NULL: none is */
+    int64_t drain_due_ms;          /* mono: no page is begun before */
+    uint32_t drain_next;           /* the cell that is looked at first */
     uint32_t there;                /* partitions with a handle */
     struct partition partitions[]; /* one for each cell, by its number */
 };
@@ -155,6 +161,9 @@ struct cells_engine {
     uint32_t thin;        /* queues that lack a partition in some cell */
     int64_t published_ms; /* mono: the metrics have the window as of then */
     int64_t mended_ms;    /* mono: when partitions that are missing were last looked for */
+    bool closing;         /* nothing is begun any more */
+    int64_t drained_ms;   /* mono: when it was last looked what has to be drained */
+    int64_t drain_due_ms; /* mono: when to look again; INT64_MAX: there is no need to */
     struct tour *tours;   /* bulk jobs over several asks: walk.c */
     struct cell cells[];  /* cell_count of them */
 };
@@ -375,6 +384,11 @@ void cells_sites_free(struct cells_shared *shared, uint32_t shard_count);
 void cells_kind_make(struct cells_shared *shared, const struct engine_kind *kind);
 struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index,
                                      const struct engine_options *options);
+
+/* drain.c */
+void wholes_drain(struct cells_engine *c); /* begins to move what has to move */
+void drain_look(struct whole *w);          /* it has another placement */
+void drain_free(struct drain *d);          /* NULL is fine */
 
 /* walk.c */
 void tours_end(struct cells_engine *c);

@@ -37,6 +37,7 @@ struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index
     c->now = c->invented ? options->now : clock_now();
     c->done_last = &c->done_first;
     c->cell_count = shared->cell_count;
+    c->drain_due_ms = INT64_MAX;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         c->cells[i] = (struct cell){.engine = shared->sites[i].shards[index], .number = i};
         c->cells[i].heard_ms = c->now.mono_ms;
@@ -82,6 +83,8 @@ const struct engine_counter cells_counters[CELLS_COUNTERS] = {
     [COUNT_PASSED] = {.name = "cells_passed_over_total",
                       .help = "Looks that found a message that something less urgent in another "
                               "cell was taken before."},
+    [COUNT_MOVED] = {.name = "cells_moved_total",
+                     .help = "Messages that this server has moved out of cells that are drained."},
     [COUNT_WINDOW] = {.name = "cells_order_window_seconds",
                       .bare = true,
                       .type = ENGINE_GAUGE,

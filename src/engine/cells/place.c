@@ -47,6 +47,7 @@ bool place_follow(struct whole *w)
     placement_fini(&w->placement);
     w->placement = next;
     place_seat(w);
+    drain_look(w);
     return true;
 }
 

@@ -93,6 +93,9 @@ int64_t cells_next_due_ms(struct engine *e, struct instant now)
     int64_t mend_ms = c->mended_ms + MEND_MS - c->now.mono_ms;
     if (c->thin > 0 && mend_ms < due_ms)
         due_ms = mend_ms > 0 ? mend_ms : 0;
+    int64_t drain_ms = c->drain_due_ms - c->now.mono_ms;
+    if (c->drain_due_ms != INT64_MAX && drain_ms < due_ms)
+        due_ms = drain_ms > 0 ? drain_ms : 0;
     if (lost && c->wake) /* trips went on without it, and a poll is to say so */
         c->wake(c->wake_ctx, c->shard);
     return c->told ? 0 : due_ms;
@@ -236,6 +239,7 @@ void trip_sweep(struct trip *t)
     t->op->sweep.cursor = 0;
     pass_waiting(c);
     wholes_mend(c);
+    wholes_drain(c);
     if (!t->op->sweep.look)
         all_due(c);
     t->submitting = true;

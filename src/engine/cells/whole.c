@@ -45,6 +45,7 @@ struct whole *whole_adopt(struct cells_engine *c, struct cell *cell, struct engi
     if (p->q)
         whole_lose(p); /* deleted, and made anew under the same name */
     p->q = q;
+    p->unsure = true;
     q->user = p;
     count_partition(w, 1);
     p->version = q->version;
@@ -212,6 +213,7 @@ void whole_let_go(struct whole *w)
     placement_fini(&w->placement);
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
+    drain_free(w->drain);
     free(w);
 }
 

@@ -620,7 +620,9 @@ static void build_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     builders[op->verb].build(c, op);
     if (builders[op->verb].timed)
         param_now(pg, job, &c->params);
-    if (op->verb == ENGINE_IMPORT)
+    if (op->verb == ENGINE_IMPORT && op->import.anyway)
+        param_null(&c->params, WIRE_INT8);
+    else if (op->verb == ENGINE_IMPORT)
         param_int(&c->params, WIRE_INT8, (int64_t)op->import.epoch);
 }
 

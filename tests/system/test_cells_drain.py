@@ -1,0 +1,167 @@
+"""Cells that are drained: what consumers do not fetch moves away by itself."""
+
+import json
+
+import pytest
+
+from test_cells import cells, databases, place, placed, stores, three, two  # noqa: F401
+from wire import until
+
+FAR = 3600
+COUNTS = ("ready", "scheduled", "in_flight", "dead")
+
+
+def left(queue, cell):
+    at = placed(queue).get(cell)
+    return {name: at[name] for name in COUNTS} if at else None
+
+
+def is_empty(queue, cell):
+    return sum(left(queue, cell).values()) == 0
+
+
+def exported(queue):
+    """The lines of all messages by payload, without what changes when a message moves."""
+    answer = queue.client.get(queue.path + "/export")
+    assert answer.status == 200, answer
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    seen = {}
+    for line in lines:
+        if "payload" not in line:
+            continue
+        line.pop("message_id")
+        assert line["payload"] not in seen, "it is there twice"
+        seen[line["payload"]] = line
+    return seen
+
+
+def fill(queue, count):
+    """Dated and dead messages, with and without keys, in all cells; what the export says of them."""
+    queue.configure(max_attempts=1)
+    for n in range(count):
+        key = {"dedup_key": f"dead {n}"} if n % 2 else {}
+        assert queue.enqueue(f"dead {n}", priority=n % 5, **key).status == 201
+    taken = []
+    while len(taken) < count:
+        taken += queue.take(max=100)
+    for message in taken:
+        assert queue.nack(message, reason=f"no {message['payload']}").status == 200
+    for n in range(count):
+        key = {"dedup_key": f"dated {n}"} if n % 2 else {}
+        answer = queue.enqueue(f"dated {n}", priority=n % 5, delay_seconds=FAR + n,
+                               ttl_seconds=2 * FAR, metadata={"n": n}, **key)
+        assert answer.status == 201, answer
+    until(lambda: queue.stats()["dlq_depth"] == queue.stats()["scheduled"] == count)
+    return exported(queue)
+
+
+def drained(queue, cell, before):
+    """Waits until the cell is empty; nothing is lost, doubled or changed by that."""
+    until(lambda: is_empty(queue, cell))
+    assert exported(queue) == before
+
+
+@pytest.fixture(params=["local", "memory", "postgres"])
+def server(request, start, tmp_path):
+    if request.param == "postgres":
+        databases = request.getfixturevalue("databases")
+        return start(engine="cells", flags=stores(databases))
+    names = [f"local:{tmp_path}/{n}" for n in range(2)]
+    return start(engine="cells", flags=cells(names if request.param == "local" else ["memory"] * 2))
+
+
+def test_dated_and_dead_messages_leave_a_cell_that_is_drained(server):
+    queue = server.queue("q")
+    before = fill(queue, 150)
+    assert left(queue, "b")["dead"] > 0 < left(queue, "b")["scheduled"]
+    place(queue, "b", state="draining")
+    drained(queue, "b", before)
+    stats = queue.stats()
+    assert (stats["dlq_depth"], stats["scheduled"]) == (150, 150)
+    answer = queue.enqueue("again", dedup_key="dated 1")
+    assert answer["deduplicated"] and answer["partition"] == 0
+    assert queue.client.get(queue.message_path(answer["message_id"])).status == 200
+
+
+@pytest.fixture(params=["local", "postgres"])
+def durable(request, start, tmp_path):
+    """A server that can be killed, and another one where the cells can have two."""
+    if request.param == "postgres":
+        databases = request.getfixturevalue("databases")
+        return [start(engine="cells", flags=stores(databases)) for _ in range(2)]
+    return [start(engine="cells", flags=cells(f"local:{tmp_path}/{n}" for n in range(2)))]
+
+
+def test_a_server_that_is_killed_in_the_middle_loses_and_doubles_nothing(durable):
+    """Again and again: it, or the other one, goes on."""
+    queue = durable[-1].queue("q")
+    before = fill(queue, 400)
+    place(queue, "b", state="draining")
+    for _ in range(4):
+        held = sum(left(queue, "b").values())
+        until(lambda: sum(left(queue, "b").values()) < max(held, 1))
+        durable[0].kill()
+        durable[0].start()
+        queue = durable[-1].queue("q")
+    drained(durable[0].queue("q"), "b", before)
+
+
+def test_a_message_is_cancelled_redriven_or_moved_and_never_two_of_these(durable):
+    queue = durable[-1].queue("q")
+    before = fill(queue, 200)
+    ids = {}
+    for line in queue.client.get(queue.path + "/export").body.splitlines():
+        line = json.loads(line)
+        if "payload" in line:
+            ids[line["payload"]] = line["message_id"]
+    place(queue, "b", state="draining")
+    gone = set()
+    for n in range(0, 200, 2):
+        status = queue.client.delete(queue.message_path(ids[f"dated {n}"]), cancel=True).status
+        assert status in (204, 404, 409)
+        if status == 204:
+            gone.add(f"dated {n}")
+        queue.post("dead/redrive", {"ids": [ids[f"dead {n}"]]})
+    until(lambda: left(queue, "b")["scheduled"] == left(queue, "b")["dead"] == 0)
+    until(lambda: left(queue, "b")["in_flight"] == 0)
+    assert gone
+    assert set(exported(queue)) == set(before) - gone
+
+
+def test_a_target_that_is_away_only_makes_messages_wait(two, databases):
+    queue = two[0].queue("q")
+    before = fill(queue, 150)
+    place(queue, "b", state="draining")
+    databases[0].kill()
+    until(lambda: two[0].metrics()["triage_engine_cells_away"] == 1)
+    databases[0].start()
+    until(lambda: two[0].metrics()["triage_engine_cells_away"] == 0)
+    drained(queue, "b", before)
+
+
+def test_leases_of_a_drained_cell_are_settled_there(server):
+    queue = server.queue("q")
+    queue.configure()
+    for n in range(30):
+        assert queue.enqueue(n, dedup_key=f"k{n}").status == 201
+    held = []
+    while len(held) < 30:
+        held += queue.take(max=30)
+    place(queue, "b", state="draining")
+    assert left(queue, "b")["in_flight"] > 0
+    for message in held[:15]:
+        assert queue.ack(message).status == 204
+    for message in held[15:]:
+        assert queue.nack(message, delay_seconds=FAR).status == 200
+    until(lambda: is_empty(queue, "b"))
+    assert set(exported(queue)) == {m["payload"] for m in held[15:]}
+
+
+def test_a_cell_that_is_opened_again_keeps_what_it_has_and_takes_more(server):
+    queue = server.queue("q")
+    before = fill(queue, 200)
+    place(queue, "b", state="draining")
+    place(queue, "b", state="open")
+    until(lambda: left(queue, "b")["in_flight"] == 0)
+    assert exported(queue) == before
+    assert {queue.enqueue(n, dedup_key=f"n{n}")["partition"] for n in range(40)} == {0, 1}
