@@ -131,7 +131,7 @@ void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
     assert_asked(op);
     op_begin(e, op);
     assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET ||
-           op->verb == ENGINE_QUEUE_OPEN);
+           op->verb == ENGINE_QUEUE_OPEN || op->verb == ENGINE_PLACEMENT);
     e->counters.ops[op->verb]++;
     e->in_flight++;
     op->next = NULL;

@@ -390,8 +390,10 @@ struct engine_cell {
     uint32_t number;    /* the `partition` of what was put there */
     const char *engine; /* the name of its kind */
     const char *state;  /* a constant: "ok", or "away" while it does not answer */
-    int64_t ahead_us;   /* see struct engine */
-    struct buf detail;  /* words for people as in engine_health; the engine's to free */
+    /* A constant: "open"; "draining", "removed": new queues have nothing there. */
+    const char *placement;
+    int64_t ahead_us;  /* see struct engine */
+    struct buf detail; /* words for people as in engine_health; the engine's to free */
 };
 
 /* Shows the stores that the engine is made of. Optional; without it there is one, which has no

@@ -379,7 +379,10 @@ enum engine_verb {
      * Triage:
      *   - only asked of an engine with the capability PARTITIONED; docs/scaling.md has the rules
      *   - placement.cell is a name, which the engine may not have
-     * Engine:
+     *   - without a queue (op->queue is NULL) it is about the cell as a whole: PLACEMENT_OPEN,
+     * DRAIN or REMOVE, and only to the shard of the name ENGINE_CELLS_QUEUE Engine:
+     *   - of a cell as a whole: queues that are made from now on have no partition that takes
+     *     messages there, and those that have one are drained there. It survives a restart
      *   - OK: the change is in force, and every cell that answers holds to it
      *   - CELL_NOT_FOUND; PLACEMENT_REFUSED, with a sentence in placement.why */
     ENGINE_PLACEMENT,
@@ -393,6 +396,9 @@ enum placement_change {
     PLACEMENT_GIVE,   /* placement.text: buckets of dedup keys, "0-41 99" */
     PLACEMENT_WANT,   /* placement.text: names of levels, each ended by a newline; NULL: none */
 };
+
+/* The name of no queue: a PARTITIONED engine keeps there what it knows of its cells. */
+#define ENGINE_CELLS_QUEUE "triage.cells"
 
 #define SCHEDULE_AGAIN_MS 1000
 #define QUEUE_CELLS       1024 /* see set.cell */

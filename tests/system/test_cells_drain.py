@@ -121,7 +121,7 @@ def test_a_message_is_cancelled_redriven_or_moved_and_never_two_of_these(durable
         assert status in (204, 404, 409)
         if status == 204:
             gone.add(f"dated {n}")
-        queue.post("dead/redrive", {"ids": [ids[f"dead {n}"]]})
+        queue.post("dead/redrive", ids=[ids[f"dead {n}"]])
     until(lambda: left(queue, "b")["scheduled"] == left(queue, "b")["dead"] == 0)
     until(lambda: left(queue, "b")["in_flight"] == 0)
     assert gone
@@ -165,3 +165,79 @@ def test_a_cell_that_is_opened_again_keeps_what_it_has_and_takes_more(server):
     until(lambda: left(queue, "b")["in_flight"] == 0)
     assert exported(queue) == before
     assert {queue.enqueue(n, dedup_key=f"n{n}")["partition"] for n in range(40)} == {0, 1}
+
+
+# A cell as a whole
+
+
+def whole(server, cell, state, status=204):
+    answer = server.client().post("/v1/cells", {"cell": cell, "state": state})
+    assert answer.status == status, answer
+    return answer
+
+
+def placements(server):
+    return {c["cell"]: c["placement"] for c in server.client().get("/v1/cells")["cells"]}
+
+
+def test_a_queue_that_is_made_after_the_drain_has_nothing_there(server):
+    old = server.queue("old")
+    before = fill(old, 60)
+    whole(server, "b", "draining")
+    assert placements(server) == {"a": "open", "b": "draining"}
+    new = server.queue("new")
+    new.configure()
+    assert {new.enqueue(n, dedup_key=f"k{n}")["partition"] for n in range(40)} == {0}
+    assert set(placed(new)) == {"a"}
+    until(lambda: placed(old)["b"]["placement"] == "draining")  # without being told to
+    drained(old, "b", before)
+    assert "as a whole is drained" in place(new, "b", status=409, state="open")["detail"]
+    whole(server, "b", "open")
+    assert placements(server)["b"] == "open"
+    place(new, "b", state="open")
+    assert {new.enqueue(n, dedup_key=f"m{n}")["partition"] for n in range(40)} == {0, 1}
+
+
+def test_a_drained_cell_stays_so_over_restarts_and_for_every_server(durable):
+    for server in durable:
+        server.queue("first").configure()
+    whole(durable[0], "b", "draining")
+    until(lambda: all(placements(server)["b"] == "draining" for server in durable))
+    for server in durable:
+        server.kill()
+        server.start()
+    for n, server in enumerate(durable):
+        assert placements(server)["b"] == "draining"
+        queue = server.queue(f"new {n}".replace(" ", "-"))
+        assert {queue.enqueue(k, dedup_key=f"k{k}")["partition"] for k in range(40)} == {0}
+
+
+def test_a_queue_made_by_a_server_that_had_not_heard_is_drained_all_the_same(two):
+    """The server was stopped while the cell was drained."""
+    import os
+    import signal
+    two[0].queue("first").configure()
+    two[1].queue("first").stats()
+    os.kill(two[1].process.pid, signal.SIGSTOP)
+    whole(two[0], "b", "draining")
+    os.kill(two[1].process.pid, signal.SIGCONT)
+    queue = two[1].queue("new")
+    for n in range(40):
+        assert queue.enqueue(n, dedup_key=f"k{n}", delay_seconds=FAR).status == 201
+    until(lambda: "b" not in placed(queue) or
+          (placed(queue)["b"]["placement"] == "draining" and is_empty(queue, "b")))
+    assert queue.stats()["scheduled"] == 40
+
+
+def test_what_cannot_be_done_with_a_cell_is_refused(server, start):
+    assert whole(server, "nope", "draining", status=404).problem == "cell-not-found"
+    assert "drain it first" in whole(server, "b", "removed", status=409)["detail"]
+    whole(server, "b", "draining")
+    assert "open one first" in whole(server, "a", "draining", status=409)["detail"]
+    whole(server, "b", "removed")
+    assert placements(server)["b"] == "removed"
+    whole(server, "b", "open")
+    whole(start(), "a", "draining", status=409)
+    answer = server.client().put("/v1/queues/triage.cells", {})
+    assert answer.status >= 400
+    assert server.client().get("/v1/queues")["queues"] == []

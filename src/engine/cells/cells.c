@@ -145,7 +145,7 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
 static struct engine_queue *find_whole(struct engine *e, const char *name, size_t len)
 {
     struct whole *w = whole_of(map_get(&cells_of(e)->queues, name, len));
-    return w && w->there > 0 ? &w->face : NULL;
+    return w && w->there > 0 && !w->hidden ? &w->face : NULL;
 }
 
 static struct engine_queue *each_whole(struct engine *e, size_t *at)
@@ -153,7 +153,7 @@ static struct engine_queue *each_whole(struct engine *e, size_t *at)
     struct whole *w;
     do
         w = whole_of(map_each(&cells_of(e)->queues, at));
-    while (w && w->there == 0);
+    while (w && (w->there == 0 || w->hidden));
     return w ? &w->face : NULL;
 }
 

@@ -482,7 +482,8 @@ void wholes_drain(struct cells_engine *c)
     c->drained_ms = c->now.mono_ms;
     c->drain_due_ms = INT64_MAX;
     for (struct whole *w; (w = whole_of(map_each(&c->queues, &at)));) {
-        struct partition *from = w->drain || w->deleting ? NULL : partition_to_drain(w);
+        struct partition *from =
+            w->drain || w->deleting || w->hidden ? NULL : partition_to_drain(w);
         if (!from)
             continue;
         bool due = w->drain_due_ms <= c->now.mono_ms;

@@ -110,6 +110,7 @@ struct whole {
     struct whole *next_told;
     bool retired;         /* out of the map: freed when nothing is under way */
     uint64_t seq;         /* larger than every seq that was asked for */
+    bool hidden;          /* no queue of the caller's: registry.c */
     bool deleting;        /* nobody is told of it, and nothing is asked of it any more */
     bool thin;            /* it lacked a partition when it was looked at last */
     struct cell *puts_to; /* where the last message without a key went */
@@ -140,6 +141,7 @@ struct cells_shared {
         struct engine_options options;
         struct engine_value *values; /* owned */
         struct engine **shards;      /* owned; NULL: not open */
+        _Atomic int seat;            /* enum seat_state: of the cell as a whole */
         _Atomic bool away;           /* as the first shard sees it, as the next */
         _Atomic int64_t ahead_us;
     } * sites; /* owned */
@@ -287,6 +289,7 @@ uint64_t whole_take_seqs(struct whole *w, uint32_t count);
 void whole_tell(struct whole *w); /* the next sweep shows it */
 
 /* place.c: where partitions are, and who has been told */
+struct cell *cell_named(struct cells_engine *c, const char *name); /* NULL: there is none */
 const char *cell_name(const struct cells_engine *c, uint32_t number);
 /* Takes the newest placement that a partition has. True: it is another. */
 bool place_follow(struct whole *w);
@@ -384,6 +387,13 @@ void cells_sites_free(struct cells_shared *shared, uint32_t shard_count);
 void cells_kind_make(struct cells_shared *shared, const struct engine_kind *kind);
 struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index,
                                      const struct engine_options *options);
+
+/* registry.c: cells as a whole */
+bool registry_is(const char *name);
+void registry_follow(struct whole *w); /* it has another placement */
+/* Whether new queues have a partition there that takes messages. */
+bool cell_is_open(const struct cells_engine *c, uint32_t number);
+trip_verb registry_change;
 
 /* drain.c */
 void wholes_drain(struct cells_engine *c); /* begins to move what has to move */

@@ -13,15 +13,6 @@
 
 #define CHANGE_ROUNDS_MAX 16
 
-static struct cell *cell_named(struct cells_engine *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->cell_count; i++) {
-        if (strcmp(cell_name(c, i), name) == 0)
-            return &c->cells[i];
-    }
-    return NULL;
-}
-
 static const char *change(struct whole *w, const struct engine_op *op, struct placement *next)
 {
     const char *why = NULL, *cell = op->placement.cell, *text = op->placement.text;
@@ -31,7 +22,9 @@ static const char *change(struct whole *w, const struct engine_op *op, struct pl
     placement_tidy(next, w->cells->now.wall_ms);
     switch (op->placement.change) {
     case PLACEMENT_OPEN:
-        ok = placement_open(next, cell, until_ms, &why);
+        why = "the cell as a whole is drained: open it first";
+        ok = cell_is_open(w->cells, cell_named(w->cells, cell)->number) &&
+             placement_open(next, cell, until_ms, &why);
         break;
     case PLACEMENT_DRAIN:
         ok = placement_drain(next, cell, until_ms, &why);
@@ -224,6 +217,8 @@ void trip_placement(struct trip *t)
     t->op->placement.why = NULL;
     if (!cell_named(t->cells, t->op->placement.cell))
         refuse(t, STATUS_CELL_NOT_FOUND, NULL);
+    else if (!t->whole)
+        registry_change(t);
     else
         place_first(t, t->whole, false, placement_placed);
 }

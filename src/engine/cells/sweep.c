@@ -188,7 +188,7 @@ static void tell(struct trip *t)
         w->told = false;
         w->next_told = NULL;
         w->busy++; /* until the call has returned */
-        if (t->op->sweep.touched && !w->deleting)
+        if (t->op->sweep.touched && !w->deleting && !w->hidden)
             t->op->sweep.touched(t->op, &w->face);
         w->busy--;
         whole_let_go(w);

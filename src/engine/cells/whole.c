@@ -25,6 +25,7 @@ struct whole *whole_new(struct cells_engine *c, const char *name)
     w->face.next_seq = 1;
     w->claims_last = &w->claims_first;
     snprintf(w->face.name, sizeof(w->face.name), "%s", name);
+    w->hidden = c->cell_count > 1 && registry_is(name);
     for (uint32_t i = 0; i < c->cell_count; i++) {
         w->partitions[i] =
             (struct partition){.tag = PARTITION_TAG, .whole = w, .cell = &c->cells[i], .seat = -1};
