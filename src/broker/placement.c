@@ -2,10 +2,23 @@
  * has cells. */
 #include "broker/shard.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+
+static void say_what_is_left(struct request *r)
+{
+    const struct placement_left *left = &r->op.placement.left;
+    snprintf(
+        r->detail, sizeof(r->detail),
+        "Cell \"%s\", queue \"%s\": the partition still holds messages: %" PRIu64 " ready, %" PRIu64
+        " scheduled, %" PRIu64 " in flight, %" PRIu64 " dead. Wait until it is drained.",
+        r->op.placement.cell, r->queue, left->ready, left->scheduled, left->leased, left->dead);
+}
 
 static void done(struct engine_op *op)
 {
+    const struct placement_left *left = &op->placement.left;
+    bool holds = left->ready + left->scheduled + left->leased + left->dead > 0;
     struct request *r = request_of_op(op);
     bool whole = r->kind == REQUEST_CELL;
     assert(op == &r->op);
@@ -14,6 +27,8 @@ static void done(struct engine_op *op)
                  "There is no cell \"%s\" in the configuration of this server; GET /v1/cells lists "
                  "them.",
                  op->placement.cell);
+    else if (op->status && op->placement.why && holds)
+        say_what_is_left(r);
     else if (op->status && op->placement.why && whole)
         snprintf(r->detail, sizeof(r->detail), "Cell \"%s\": %s.", op->placement.cell,
                  op->placement.why);

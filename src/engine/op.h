@@ -565,6 +565,10 @@ struct engine_op {
             enum placement_change change;
             const char *text;
             const char *why; /* out */
+            /* Out: what the partition holds that a REMOVE would take away. All 0: nothing. */
+            struct placement_left {
+                uint64_t ready, scheduled, leased, dead;
+            } left;
         } placement;
     };
 };

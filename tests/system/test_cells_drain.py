@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from test_cli import Shell
 from test_cells import cells, databases, place, placed, stores, three, two  # noqa: F401
 from wire import until
 
@@ -59,6 +60,16 @@ def drained(queue, cell, before):
     """Waits until the cell is empty; nothing is lost, doubled or changed by that."""
     until(lambda: is_empty(queue, cell))
     assert exported(queue) == before
+
+
+def key_in(queue, partition):
+    """Keys whose messages go to a partition. What is put to find that out is taken back."""
+    for n in range(1000):
+        answer = queue.enqueue("probe", dedup_key=f"probe {n}", delay_seconds=FAR)
+        path = queue.message_path(answer["message_id"])
+        assert queue.client.delete(path, cancel=True).status == 204
+        if answer["partition"] == partition:
+            yield f"probe {n}"
 
 
 @pytest.fixture(params=["local", "memory", "postgres"])
@@ -241,3 +252,34 @@ def test_what_cannot_be_done_with_a_cell_is_refused(server, start):
     answer = server.client().put("/v1/queues/triage.cells", {})
     assert answer.status >= 400
     assert server.client().get("/v1/queues")["queues"] == []
+
+
+def test_the_commands_drain_show_and_remove_a_cell(start, tmp_path):
+    server = start(engine="cells", flags=cells(f"local:{tmp_path}/{n}" for n in range(3)))
+    queue = server.queue("q")
+    queue.configure(dedup={"scope": "live"})
+    shell = Shell(server, queue)
+    for n in range(60):
+        assert queue.enqueue(n, dedup_key=f"k{n}", delay_seconds=FAR).status == 201
+    refused = shell.run("cells", "remove", "b")
+    assert refused.returncode == 1 and b"drain it first" in refused.stderr
+    held = queue.put("held", dedup_key=next(key_in(queue, 1)))
+    message = queue.take_one()
+    assert message["message_id"] == held
+    waiting = shell.start("cells", "drain", "b", "--wait")
+    until(lambda: left(queue, "b") == {"ready": 0, "scheduled": 0, "in_flight": 1, "dead": 0})
+    assert waiting.poll() is None
+    refused = shell.run("cells", "remove", "b", "--queue", "q")
+    assert b"0 ready, 0 scheduled, 1 in flight, 0 dead" in refused.stderr
+    server.queue("new").configure()
+    assert queue.ack(message).status == 204
+    out, said = waiting.communicate()
+    assert waiting.returncode == 0
+    assert out.decode().splitlines() == ["b is draining", "q: b is draining", "b is empty"]
+    assert "in flight" in said.decode()
+    assert shell.ok("cells", "remove", "b").splitlines() == ["q: b is removed", "b is removed"]
+    rows = {line.split()[0]: line.split() for line in shell.ok("cells").splitlines()}
+    assert rows["b"][3:6] == ["removed", "0", "0"]
+    assert shell.ok("cells", "open", "b").splitlines() == \
+        ["b is open", "new: b is open", "q: b is open"]
+    assert queue.stats()["scheduled"] == 60
