@@ -14,7 +14,12 @@
  * slow only makes them wait.
  *
  * One server begins new messages, the speaker; but it would do no harm if two did. A page at a time
- * is under way for a queue, in portions that hold up nobody. */
+ * is under way for a queue, in portions that hold up nobody.
+ *
+ * Known limit: an import is known for a week (IMPORT_KNOWN_MS). If nobody goes on with a message
+ * that has arrived for longer than that, it arrives a second time. Known limit: a message on its
+ * way to a queue that somebody has deleted in its store stays on its way. PLACEMENT_REMOVE takes
+ * care not to. */
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/cells/impl.h"
@@ -22,13 +27,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_MAX      64
-#define PAGE_BYTES    (1024 * 1024) /* to which nothing is added once it has so many */
-#define DRAIN_MS      250           /* how often queues are looked at */
-#define REST_MS       1000  /* after a page that did not arrive as a whole, or the last one */
-#define REST_TIMES    10    /* a pass that found nothing: so many times as long as it took */
-#define READY_MS      60000 /* a ready message that nobody fetched for so long moves, too */
-#define ROUNDS_AT_ONE 16    /* queues that are begun in one look */
+#define PAGE_MAX   64
+#define PAGE_BYTES (1024 * 1024) /* to which nothing is added once it has so many */
+#define DRAIN_MS   250           /* how often queues are looked at */
+#define REST_MS    1000          /* after a page that did not arrive as a whole, or the last one */
+#define REST_TIMES 10            /* a pass that found nothing: so many times as long as it took */
+#define READY_MS   60000         /* a ready message that nobody fetched for so long moves, too */
+#define ROUNDS_MAX 16            /* queues that are begun in one look */
 
 struct entry {
     struct leave_item item;
@@ -145,9 +150,11 @@ static void on_left(struct cell_part *p)
 {
     struct drain *d = drain_at(p);
     const struct leave_item *items = p->items;
+    uint64_t ended = 0;
     for (uint32_t i = 0; !p->op.status && i < p->op.leave.count; i++)
-        d->moved += items[i].status == STATUS_OK;
-    d->whole->cells->base.counters.own[COUNT_MOVED] += p->op.status ? 0 : p->op.leave.count;
+        ended += items[i].status == STATUS_OK; /* the others another server has ended */
+    d->moved += ended;
+    d->whole->cells->base.counters.own[COUNT_MOVED] += ended;
     d->failed = d->failed || p->op.status;
     page_clear(d);
     if (goes_on(d))
@@ -487,7 +494,7 @@ void wholes_drain(struct cells_engine *c)
         if (!from)
             continue;
         bool due = w->drain_due_ms <= c->now.mono_ms;
-        if (due && begun++ < ROUNDS_AT_ONE)
+        if (due && begun++ < ROUNDS_MAX)
             begin(w, from);
         else
             due_by(c, due ? c->now.mono_ms + DRAIN_MS : w->drain_due_ms);

@@ -22,9 +22,7 @@ static const char *change(struct whole *w, const struct engine_op *op, struct pl
     placement_tidy(next, w->cells->now.wall_ms);
     switch (op->placement.change) {
     case PLACEMENT_OPEN:
-        why = "the cell as a whole is drained: open it first";
-        ok = cell_is_open(w->cells, cell_named(w->cells, cell)->number) &&
-             placement_open(next, cell, until_ms, &why);
+        ok = placement_open(next, cell, until_ms, &why);
         break;
     case PLACEMENT_DRAIN:
         ok = placement_drain(next, cell, until_ms, &why);
@@ -237,10 +235,14 @@ void trip_placement(struct trip *t)
 {
     t->op->placement.why = NULL;
     t->op->placement.left = (struct placement_left){0};
-    if (!cell_named(t->cells, t->op->placement.cell))
+    const struct cell *cell = cell_named(t->cells, t->op->placement.cell);
+    bool opens = t->op->placement.change == PLACEMENT_OPEN;
+    if (!cell)
         refuse(t, STATUS_CELL_NOT_FOUND, NULL);
     else if (!t->whole)
         registry_change(t);
+    else if (opens && !cell_is_open(t->cells, cell->number))
+        refuse(t, STATUS_PLACEMENT_REFUSED, "the cell as a whole is drained: open it first");
     else
         place_first(t, t->whole, false, placement_placed);
 }
