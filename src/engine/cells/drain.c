@@ -35,7 +35,7 @@
 #define READY_MS   60000         /* a ready message that nobody fetched for so long moves, too */
 #define ROUNDS_MAX 16            /* queues that are begun in one look */
 
-struct entry {
+struct leaver {
     struct leave_item item;
     struct import_item import; /* owned; a body: it is leaving */
 };
@@ -52,7 +52,7 @@ struct drain {
     int64_t started_ms; /* mono: the pass */
     size_t bytes;
     uint32_t count, under_way;
-    struct entry entries[PAGE_MAX];
+    struct leaver entries[PAGE_MAX];
 };
 
 static struct drain *drain_at(const struct cell_part *p)
@@ -128,13 +128,13 @@ static struct cell_part *part_for(struct drain *d, struct partition *p, enum eng
 
 /* Receipts */
 
-static uint32_t target_of(const struct entry *e)
+static uint32_t target_of(const struct leaver *e)
 {
     const uint8_t *r = e->item.receipt;
     return (uint32_t)r[0] << 24 | (uint32_t)r[1] << 16 | (uint32_t)r[2] << 8 | r[3];
 }
 
-static void name_target(struct entry *e, uint32_t queue)
+static void name_target(struct leaver *e, uint32_t queue)
 {
     uint8_t *r = e->item.receipt;
     random_bytes(r, RECEIPT_BYTES);
@@ -258,7 +258,7 @@ static void take(struct engine_op *op, const struct engine_queue *q, const struc
     struct drain *d = drain_at(part_of(op));
     (void)now;
     for (uint32_t i = 0; i < d->count; i++) {
-        struct entry *e = &d->entries[i];
+        struct leaver *e = &d->entries[i];
         if (e->item.id.seq == message_seq(m) && !e->import.draft.body)
             import_item_of(m, q->id, &q->config, &e->import);
     }
@@ -334,8 +334,8 @@ static void choose(struct engine_op *op, const struct engine_queue *q, const str
     struct partition *to = should_leave(m, now) ? target_for(d, m, q->id) : NULL;
     d->bytes += message_body_len(m);
     if (to && d->count < PAGE_MAX) {
-        struct entry *e = &d->entries[d->count++];
-        *e = (struct entry){.item.id = message_identity(m, q->id)};
+        struct leaver *e = &d->entries[d->count++];
+        *e = (struct leaver){.item.id = message_identity(m, q->id)};
         name_target(e, to->q->id);
     }
     if (d->bytes >= PAGE_BYTES)
@@ -400,8 +400,8 @@ static void find(struct engine_op *op, const struct engine_queue *q, const struc
     (void)now;
     if (d->count == PAGE_MAX || !m->delivery)
         return;
-    struct entry *e = &d->entries[d->count++];
-    *e = (struct entry){.item.id = message_identity(m, q->id)};
+    struct leaver *e = &d->entries[d->count++];
+    *e = (struct leaver){.item.id = message_identity(m, q->id)};
     memcpy(e->item.receipt, m->delivery->receipt, RECEIPT_BYTES);
     import_item_of(m, q->id, &q->config, &e->import);
 }
