@@ -31,7 +31,7 @@
 #define PAGE_BYTES (1024 * 1024) /* to which nothing is added once it has so many */
 #define DRAIN_MS   250           /* how often queues are looked at */
 #define REST_MS    1000          /* after a page that did not arrive as a whole, or the last one */
-#define REST_TIMES 10            /* a pass that found nothing: so many times as long as it took */
+#define REST_TIMES 3             /* a pass that found nothing: so many times as long as it took */
 #define READY_MS   60000         /* a ready message that nobody fetched for so long moves, too */
 #define ROUNDS_MAX 16            /* queues that are begun in one look */
 
