@@ -3,11 +3,15 @@
 PREFIX     ?= /usr/local
 bindir     ?= $(PREFIX)/bin
 sysconfdir ?= /etc
+mandir     ?= $(PREFIX)/share/man
+bashdir    ?= $(PREFIX)/share/bash-completion/completions
+zshdir     ?= $(PREFIX)/share/zsh/site-functions
 unitdir    ?= $(PREFIX)/lib/systemd/system
 
 FUZZ_SECONDS ?= 60
 BENCH_ARGS   ?=
 TEST_ARGS    ?=
+DEMO_ARGS    ?=
 
 # `triage bench` and `triage simulate` are programs of their own, which `triage` looks for beside it.
 PROGRAMS = build/triaged build/triage build/triage-bench build/triage-simulate
@@ -27,6 +31,9 @@ all: build ## build the server and the client: build/triaged, build/triage
 
 run: setup-run build ## start a server on 127.0.0.1:7420 with ./data
 	@tools/run
+
+demo: setup-run build ## start a server with producers, consumers and Prometheus, to look at
+	@tools/demo $(DEMO_ARGS)
 
 test: setup-test ## run all tests (TEST_ARGS="unit/wal system" for some)
 	@$(PYTHON) tools/run-tests $(TEST_ARGS)
@@ -52,6 +59,10 @@ check-format: setup-format ## name the files that `make format` would change
 
 install: all ## install under PREFIX=/usr/local and /etc, below DESTDIR
 	install -D -m 755 -t $(DESTDIR)$(bindir) $(PROGRAMS)
+	tools/manuals build $(DESTDIR)$(mandir)
+	install -D -m 644 packaging/completion/triage.bash $(DESTDIR)$(bashdir)/triage
+	ln -sf triage $(DESTDIR)$(bashdir)/triaged
+	install -D -m 644 packaging/completion/_triage $(DESTDIR)$(zshdir)/_triage
 	sed 's|@bindir@|$(bindir)|; s|@sysconfdir@|$(sysconfdir)|' packaging/triaged.service | \
 	    install -D -m 644 /dev/stdin $(DESTDIR)$(unitdir)/triaged.service
 	install -m 644 -t $(DESTDIR)$(unitdir) packaging/triaged.socket
@@ -74,5 +85,5 @@ setup-%:
 	@tools/setup $*
 
 .NOTPARALLEL:
-.PHONY: all run test bench soak plant fuzz format check-format install clean help
+.PHONY: all run demo test bench soak plant fuzz format check-format install clean help
 .PHONY: build build-asan build-tsan build-fuzz

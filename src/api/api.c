@@ -4,6 +4,7 @@
 #include "api/call.h"
 #include "api/guard.h"
 #include "api/rate.h"
+#include "api/request_times.h"
 #include "base/clock.h"
 #include "base/codec.h"
 #include "base/plant.h"
@@ -19,6 +20,14 @@ struct api *api_new(struct broker_port *port, const struct api_options *options)
     api->options = *options;
     json_init(&api->doc);
     return api;
+}
+
+void api_watch(struct api *api, struct turn_watch *turns)
+{
+    if (!api->options.request_times)
+        return;
+    api->turns = turns;
+    api->times = request_table_new(api->options.request_times);
 }
 
 void api_free(struct api *api)

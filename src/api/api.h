@@ -21,6 +21,8 @@ struct broker_port;
 struct guard;
 struct moves; /* what moves queues to other servers */
 struct rate;
+struct request_times; /* how long requests take */
+struct turn_watch;
 
 /* The numbers of all net threads together. */
 typedef void api_http_counters(void *ctx, struct http_counters *sum);
@@ -46,14 +48,22 @@ struct api_options {
     struct budget *budget;            /* NULL: left out of /metrics */
     api_turn_counters *turn_counters; /* NULL: left out of /metrics */
     void *turn_counters_ctx;
-    struct moves *moves; /* NULL: no queue moves */
+    struct moves *moves;                 /* NULL: no queue moves */
+    struct request_times *request_times; /* NULL: requests are not timed */
+    uint32_t metrics_queues; /* how many queues /metrics shows one by one; 0: all of them */
 };
+
+struct request_times *request_times_new(void);
+void request_times_free(struct request_times *all); /* the apis are gone; NULL is fine */
 
 struct moves *moves_new(void);
 void moves_free(struct moves *m); /* the loops have ended; NULL is fine */
 
 struct api *api_new(struct broker_port *port, const struct api_options *options);
 void api_free(struct api *api); /* nothing under way; NULL is fine */
+
+/* Before its loop runs: the watch of that loop, whose clock requests are timed with. */
+void api_watch(struct api *api, struct turn_watch *turns);
 
 /* Goes on with the moves that were begun before this server was started. To be called on one api,
  * before its loop runs. */

@@ -4,8 +4,10 @@
 #include "api/call.h"
 #include "api/enqueue.h"
 #include "api/results.h"
+#include "api/trace_context.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BATCH_TOKENS_MAX (1 << 20)
 
@@ -14,7 +16,9 @@ struct batch {
     struct body body;
     uint32_t list; /* token of the list of messages; 0: not known yet, or the messages are lines */
     uint32_t next; /* token of the next message */
-    struct put_item *items; /* those that are handed to the engine */
+    struct put_item *items;      /* those that are handed to the engine */
+    char trace[TRACEPARENT_LEN]; /* a copy of the header, which the messages share … */
+    bool traced;                 /* … if it came */
 };
 
 static void batch_cleanup(struct call *c)
@@ -42,6 +46,8 @@ static void batch_add(struct batch *b, const struct json_doc *doc, uint32_t obje
         results_add_problem(&b->results, &p);
         return;
     }
+    if (b->traced)
+        trace_context_put(&item->draft, b->trace, sizeof(b->trace));
     item->status = STATUS_OK;
     item->deduplicated = false;
     item->partition = 0;
@@ -173,6 +179,10 @@ static struct batch *batch_new(struct call *c)
     b->results.errors = (struct buf){0};
     b->list = b->next = 0;
     b->items = NULL;
+    struct http_slice trace = c->http->traceparent;
+    b->traced = trace.data && trace_context_valid(trace.data, trace.len);
+    if (b->traced)
+        memcpy(b->trace, trace.data, sizeof(b->trace));
     body_init(&b->body, c);
     return b;
 }

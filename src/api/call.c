@@ -3,6 +3,8 @@
 #include "api/auth.h"
 #include "api/encode.h"
 #include "api/relay.h"
+#include "api/request_times.h"
+#include "base/turn.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -28,6 +30,8 @@ struct call *call_new(struct api *api, struct http_request *http)
     c->finish = NULL;
     c->cleanup = NULL;
     c->shows = false;
+    c->waits = false;
+    c->began_us = api->turns ? turn_clock_us(api->turns) : 0;
     c->relay = NULL;
     assert(!c->extra);
     return c;
@@ -69,13 +73,22 @@ static void call_end(struct call *c)
 
 #define COUNT_STEP 4096
 
-void call_count(struct call *c)
+void call_count_bytes(struct call *c, size_t bytes)
 {
-    size_t bytes = c->out.cap > CALL_KEEP_MAX ? c->out.cap : c->out.len;
     if (bytes < c->counted + COUNT_STEP)
         return;
     account_charge(c->account, BUDGET_BYTES, (int64_t)(bytes - c->counted));
     c->counted = bytes;
+}
+
+void call_count(struct call *c)
+{
+    call_count_bytes(c, c->out.cap > CALL_KEEP_MAX ? c->out.cap : c->out.len);
+}
+
+uint64_t call_bytes_left(const struct call *c)
+{
+    return account_room(c->account, BUDGET_BYTES);
 }
 
 /* To be called before the answer is given to net, which counts it from then on. */
@@ -106,9 +119,18 @@ bool call_has_room(struct call *c)
     return false;
 }
 
+static void call_time(const struct call *c)
+{
+    uint64_t now_us = turn_clock_us(c->api->turns);
+    request_table_add(c->api->times, (size_t)(c->route - route_at(0)), c->waits, c->http->id,
+                      now_us - c->began_us, now_us);
+}
+
 void call_reply_as(struct call *c, int http_status, const char *type, const char *headers)
 {
     call_uncount(c);
+    if (c->api->turns && c->route)
+        call_time(c);
     http_respond(c->http, http_status, type ? type : "application/json", headers, c->out.data,
                  c->out.len);
     call_end(c);

@@ -25,6 +25,7 @@ struct auth_version;
 struct body;
 struct call;
 struct relay;
+struct request_table;
 
 #define CALLS_SPARE_MAX 1024
 #define CALL_KEEP_MAX   (64 * 1024) /* a buffer larger than this is given back */
@@ -43,7 +44,9 @@ struct api {
     uint32_t tag; /* API_TAG */
     struct broker_port *port;
     struct api_options options;
-    struct auth_version *auth; /* held: the tokens in force when the last request came */
+    struct turn_watch *turns;    /* NULL: requests are not timed */
+    struct request_table *times; /* with `turns` */
+    struct auth_version *auth;   /* held: the tokens in force when the last request came */
     struct entry entry;
     struct { /* the last Host that was good, and for which sockets: clients repeat their Host */
         char text[64];
@@ -84,8 +87,10 @@ struct listing {
 };
 
 struct call {
-    uint32_t tag; /* CALL_TAG, until it is answered */
-    bool shows;   /* the change is made; the message is read for the answer alone */
+    uint32_t tag;      /* CALL_TAG, until it is answered */
+    bool shows;        /* the change is made; the message is read for the answer alone */
+    bool waits;        /* its answer may come whenever it likes: it is timed apart */
+    uint64_t began_us; /* by the clock of api->turns */
     struct api *api;
     struct http_request *http;
     const struct route *route;
@@ -153,6 +158,9 @@ void call_again(struct call *c);         /* in finish: submits c->request again,
 void call_count(struct call *c);
 /* How many messages are sure to fit into what the client's budget has left. */
 uint32_t call_room(const struct call *c);
+/* The same for an answer that is not in c->out: `bytes` of it are held now. */
+void call_count_bytes(struct call *c, size_t bytes);
+uint64_t call_bytes_left(const struct call *c); /* of the client's budget */
 /* To be called before a message is asked for that the answer will show. False: there is no room for
  * it, and the call was refused. */
 MUST_USE bool call_has_room(struct call *c);

@@ -216,10 +216,16 @@ static void put_cell(void *ctx, const struct engine_cell *cell)
     encode_seconds(out, cell->ahead_us / 1000);
     buf_printf(out,
                ",\"partitions\":%llu,\"open\":%llu,\"ready\":%llu,\"scheduled\":%llu,"
-               "\"in_flight\":%llu,\"dead\":%llu}",
+               "\"in_flight\":%llu,\"dead\":%llu",
                (unsigned long long)s->partitions, (unsigned long long)s->open,
                (unsigned long long)s->ready, (unsigned long long)s->scheduled,
                (unsigned long long)s->leased, (unsigned long long)s->dead);
+    buf_lit(out, ",\"split\":");
+    json_put_cstr(out, cell->split ? cell->split : "off");
+    buf_lit(out, ",\"split_detail\":");
+    json_put_string(out, cell->split_detail.len > 0 ? cell->split_detail.data : "",
+                    cell->split_detail.len);
+    buf_putc(out, '}');
     sums->any = true;
 }
 

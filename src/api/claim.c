@@ -93,6 +93,7 @@ static void claim_submit(struct call *c, enum request_kind kind, unsigned places
                        "after Retry-After.");
         return;
     }
+    c->waits = c->request.claim.wait_ms > 0;
     call_end_with_peer(c);
     call_submit(c, kind, claim_finish);
 }

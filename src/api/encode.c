@@ -1,5 +1,6 @@
 #include "api/encode.h"
 
+#include "api/trace_context.h"
 #include "base/codec.h"
 #include "base/json.h"
 #include "core/age.h"
@@ -206,6 +207,15 @@ static void put_identity(struct buf *out, const struct engine_queue *q, const st
     encode_id(out, &id);
 }
 
+static void put_trace(struct buf *out, const struct message *m)
+{
+    const char *trace = trace_context_find(message_metadata(m), m->metadata_len);
+    if (!trace)
+        return;
+    buf_lit(out, ",\"traceparent\":");
+    json_put_string(out, trace, TRACEPARENT_LEN);
+}
+
 void encode_claimed(struct buf *out, const struct engine_queue *q, const struct message *m,
                     struct instant now, bool name_queue)
 {
@@ -226,6 +236,7 @@ void encode_claimed(struct buf *out, const struct engine_queue *q, const struct 
     buf_lit(out, ",\"visibility_timeout\":");
     encode_seconds(out, m->delivery->lease_ms);
     put_metadata(out, m, false);
+    put_trace(out, m);
     put_effective(out, q, m, now);
     buf_putc(out, '}');
 }

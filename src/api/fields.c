@@ -100,7 +100,7 @@ static bool query_pair_take(const struct query_pair *pair, const struct field_ta
     struct field f = {.value = &value, .base = "", .problem = p};
     if (*seen & bit)
         return field_refuse(&f, "is given twice.");
-    *seen |= spec == any && prefix ? 0 : bit;
+    *seen |= spec->repeats || (spec == any && prefix) ? 0 : bit;
     return spec->take(&f, target);
 }
 

@@ -28,15 +28,20 @@ struct field_spec {
     size_t name_len;
     field_take *take;
     bool refused; /* in the table only so that its refusal says why */
+    bool repeats; /* a query may have it several times */
 };
 
 #define FIELD(name, take)                                                                          \
     {                                                                                              \
-        name, sizeof(name) - 1, take, false                                                        \
+        name, sizeof(name) - 1, take, false, false                                                 \
+    }
+#define FIELD_REPEATED(name, take)                                                                 \
+    {                                                                                              \
+        name, sizeof(name) - 1, take, false, true                                                  \
     }
 #define FIELD_REFUSED(name, why)                                                                   \
     {                                                                                              \
-        name, sizeof(name) - 1, why, true                                                          \
+        name, sizeof(name) - 1, why, true, false                                                   \
     }
 #define FIELDS_MAX 32 /* in one table */
 

@@ -4,6 +4,7 @@
 #include "api/enqueue.h"
 #include "api/relay.h"
 #include "api/routes.h"
+#include "api/trace_context.h"
 
 #include <stdio.h>
 
@@ -109,6 +110,8 @@ void messages_enqueue(struct call *c)
         call_refuse(c, &p);
         return;
     }
+    if (req->traceparent.data)
+        trace_context_put(&c->put.draft, req->traceparent.data, req->traceparent.len);
     c->cleanup = draft_cleanup;
     c->put.deduplicated = false;
     c->put.partition = 0;

@@ -1,59 +1,13 @@
 /* GET /metrics: every counter of the server in Prometheus' text format, out of
  * one table. */
-#include "api/call.h"
-#include "api/guard.h"
-#include "api/stats.h"
+#define _GNU_SOURCE /* memmem */
+#include "api/metrics.h"
 
+#include "api/guard.h"
+
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
-
-enum source {
-    OF_QUEUE,   /* struct queue_row, one sample per queue, gathered queue by queue */
-    OF_WAITERS, /* as OF_QUEUE, but different on each server that shares the store */
-    OF_LEVEL,   /* one sample per queue and level, gathered with the rows */
-    OF_ALERT,   /* one sample per queue and threshold, gathered with the rows */
-    OF_BROKER,  /* struct broker_counters */
-    OF_REQUEST, /* its requests[], one sample per kind */
-    OF_ENGINE,  /* struct engine_counters */
-    OF_VERB,    /* its ops[], one sample per verb */
-    OF_OWN,     /* its own[]: a place in the table for what the engines declare */
-    OF_HTTP,    /* struct http_counters */
-    OF_LOOP,    /* struct turn_counters */
-    OF_REFUSAL, /* one sample per reason */
-    OF_BUDGET,  /* struct budget_counters */
-    OF_SERVER,  /* struct facts */
-};
-
-/* Numbers of the store are the same on every server that shares it; the others are each server's
- * own. Whoever adds up the answers of several servers asks for one of the two scopes. */
-enum scope { SCOPE_ALL, SCOPE_STORE, SCOPE_SERVER };
-
-static enum scope scope_of(enum source source)
-{
-    bool store = source == OF_QUEUE || source == OF_LEVEL || source == OF_ALERT;
-    return store ? SCOPE_STORE : SCOPE_SERVER;
-}
-
-static bool in_scope(enum scope asked, enum scope scope)
-{
-    return asked == SCOPE_ALL || asked == scope;
-}
-
-enum unit {
-    PLAIN,
-    MILLI,
-    MICRO,
-    MICRO_SIGNED
-}; /* the number is in this part of the unit in the name */
-
-struct metric {
-    const char *name;
-    const char *type;
-    const char *help;
-    enum source source;
-    size_t offset; /* of a uint64_t */
-    enum unit unit;
-};
 
 struct facts {
     uint64_t started_ms;
@@ -63,6 +17,7 @@ struct facts {
 
 #define GAUGE   "gauge"
 #define COUNTER "counter"
+#define BUCKETS "histogram"
 #define QUEUE(name, type, help, member)                                                            \
     {                                                                                              \
         "triage_queue_" name, type, help, OF_QUEUE, offsetof(struct queue_row, member), PLAIN      \
@@ -109,6 +64,11 @@ static const struct metric metrics[] = {
      PLAIN},
     {"triage_queue_alert", GAUGE, "1 while a threshold of the queue's alerts is reached.", OF_ALERT,
      0, PLAIN},
+    {"triage_queue_wait_seconds", BUCKETS,
+     "How long messages that this server delivered had been ready, by level.", OF_WAIT, 0, MILLI},
+    {"triage_queue_lease_seconds", BUCKETS,
+     "How long messages that were settled with this server had been held, by level.", OF_LEASE, 0,
+     MILLI},
     TOTAL(enqueued, "Messages stored."),
     TOTAL(claimed, "Deliveries."),
     TOTAL(acked, "Messages acknowledged."),
@@ -142,13 +102,19 @@ static const struct metric metrics[] = {
     ENGINE("commits_total", COUNTER, "Groups made durable.", groups, PLAIN),
     ENGINE("committed_ops_total", COUNTER, "Operations in those groups.", group_ops, PLAIN),
     ENGINE("commit_seconds_total", COUNTER, "Time spent making them durable.", commit_us, MICRO),
+    {"triage_engine_commit_duration_seconds", BUCKETS, "How long it took to make a group durable.",
+     OF_COMMITS, 0, MICRO},
     {NULL, NULL, NULL, OF_OWN, 0, PLAIN},
 
     LOOP("turns_total", COUNTER, "Turns of the event loops.", turns, PLAIN),
     LOOP("slow_turns_total", COUNTER, "Those that took longer than 10 ms.", slow, PLAIN),
     LOOP("turn_seconds_max", GAUGE, "The longest turn of the last one to two minutes.", max_us,
          MICRO),
+    {"triage_loop_turn_seconds", BUCKETS, "How long turns of the event loops took.", OF_TURNS, 0,
+     MICRO},
 
+    {"triage_http_request_duration_seconds", BUCKETS,
+     "How long requests took, from the whole request to its answer.", OF_ROUTES, 0, MICRO},
 #define X(name, meaning)                                                                           \
     {"triage_http_" #name, NULL, meaning, OF_HTTP, offsetof(struct http_counters, name), PLAIN},
     HTTP_COUNTERS(X)
@@ -187,15 +153,18 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
 };
 
 #define METRIC_COUNT (sizeof(metrics) / sizeof(metrics[0]))
+static_assert(METRIC_COUNT <= METRICS_MAX, "each metric has its samples");
 
-/* Samples as text. There may be very many queues. They are shown in portions, and each queue is
- * written as text when it is shown, so that the end has little to do. */
-struct gathered {
-    enum scope scope;
-    struct buf of_queues[METRIC_COUNT];
-    struct buf levels;
-    struct buf alerts;
-};
+const struct metric *metric_at(size_t i)
+{
+    return i < METRIC_COUNT ? &metrics[i] : NULL;
+}
+
+enum scope scope_of(enum source source)
+{
+    bool store = source == OF_QUEUE || source == OF_LEVEL || source == OF_ALERT;
+    return store ? SCOPE_STORE : SCOPE_SERVER;
+}
 
 struct metrics {
     struct facts facts;
@@ -205,6 +174,7 @@ struct metrics {
     struct turn_counters turns;
     uint64_t refused[STATUS_COUNT];
     struct budget_counters budget;
+    struct request_times *times;
     const struct gathered *gathered;
 };
 
@@ -215,50 +185,36 @@ static uint64_t value_at(const void *base, size_t offset)
     return value;
 }
 
-static void put_value(struct buf *out, uint64_t value, enum unit unit)
-{
-    if (unit == MICRO_SIGNED && (int64_t)value < 0) {
-        buf_putc(out, '-');
-        value = -value;
-    }
-    uint64_t scale = unit == PLAIN ? 1 : unit == MILLI ? 1000 : 1000000;
-    buf_put_u64(out, value / scale);
-    if (scale > 1)
-        buf_printf(out, ".%0*u", unit == MILLI ? 3 : 6, (unsigned)(value % scale));
-    buf_putc(out, '\n');
-}
-
-static void put_label_text(struct buf *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            buf_putc(out, '\\');
-        buf_putc(out, *text);
-    }
-}
-
-static void put_sample(struct buf *out, const char *name, const char *label, const char *text,
-                       uint64_t value, enum unit unit)
-{
-    buf_puts(out, name);
-    if (label) {
-        buf_putc(out, '{');
-        buf_puts(out, label);
-        buf_lit(out, "=\"");
-        put_label_text(out, text);
-        buf_lit(out, "\"}");
-    }
-    buf_putc(out, ' ');
-    put_value(out, value, unit);
-}
-
 static void put_array(struct buf *out, const struct metric *m, const void *base, const char *label,
                       const char *const names[], int count)
 {
     for (int i = 0; i < count; i++) {
         if (names[i])
-            put_sample(out, m->name, label, names[i],
-                       value_at(base, m->offset + (size_t)i * sizeof(uint64_t)), m->unit);
+            exposition_sample(out, m->name, label, names[i],
+                              value_at(base, m->offset + (size_t)i * sizeof(uint64_t)), m->unit);
+    }
+}
+
+static void put_routes(struct buf *out, const struct metric *m, const struct metrics *all)
+{
+    static const char *const verbs[] = {[VERB_GET] = "GET",
+                                        [VERB_POST] = "POST",
+                                        [VERB_PUT] = "PUT",
+                                        [VERB_PATCH] = "PATCH",
+                                        [VERB_DELETE] = "DELETE"};
+    struct exemplar exemplars[DURATION_BUCKETS];
+    struct durations sum;
+    const struct route *route;
+    for (size_t i = 0; (route = route_at(i)); i++) {
+        for (int waits = 0; waits < 2; waits++) {
+            char labels[160];
+            if (!request_times_sum(all->times, i, waits, &sum, exemplars))
+                continue;
+            snprintf(labels, sizeof(labels), "method=\"%s\",route=\"%s\",waits=\"%s\"",
+                     verbs[route->verb], route->pattern, waits ? "yes" : "no");
+            exposition_histogram(out, m->name, labels, &sum, &exposition_works,
+                                 all->gathered->open ? exemplars : NULL);
+        }
     }
 }
 
@@ -270,17 +226,15 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
         [OF_BUDGET] = &all->budget, [OF_LOOP] = &all->turns,    [OF_SERVER] = &all->facts};
     switch (m->source) {
     case OF_QUEUE:
-    case OF_WAITERS: {
-        const struct buf *samples = &all->gathered->of_queues[m - metrics];
+    case OF_WAITERS:
+    case OF_LEVEL:
+    case OF_ALERT:
+    case OF_WAIT:
+    case OF_LEASE: {
+        const struct buf *samples = &all->gathered->samples[m - metrics];
         buf_put(out, samples->data, samples->len);
         break;
     }
-    case OF_LEVEL:
-        buf_put(out, all->gathered->levels.data, all->gathered->levels.len);
-        break;
-    case OF_ALERT:
-        buf_put(out, all->gathered->alerts.data, all->gathered->alerts.len);
-        break;
     case OF_REQUEST:
         put_array(out, m, &all->broker, "kind", request_names, REQUEST_KIND_COUNT);
         break;
@@ -290,8 +244,17 @@ static void put_samples(struct buf *out, const struct metric *m, const char *nam
     case OF_REFUSAL:
         put_array(out, m, all->refused, "reason", guard_reasons, STATUS_COUNT);
         break;
+    case OF_COMMITS:
+        exposition_histogram(out, name, "", &all->engine.commits, &exposition_works, NULL);
+        break;
+    case OF_TURNS:
+        exposition_histogram(out, name, "", &all->turns.times, &exposition_turns, NULL);
+        break;
+    case OF_ROUTES:
+        put_routes(out, m, all);
+        break;
     default:
-        put_sample(out, name, NULL, NULL, value_at(base[m->source], m->offset), m->unit);
+        exposition_sample(out, name, NULL, NULL, value_at(base[m->source], m->offset), m->unit);
     }
 }
 
@@ -303,13 +266,25 @@ static bool is_open(const char *name)
            (strcmp(name + len - 5, "_open") == 0 || strcmp(name + len - 6, "_bytes") == 0);
 }
 
-static void put_metric(struct buf *out, const struct metric *m, const struct metrics *all)
+/* A gauge has the name of this counter without its _total. */
+static bool shares_name(const char *counter)
+{
+    for (size_t i = 0; i < METRIC_COUNT; i++) {
+        size_t len = metrics[i].name ? strlen(metrics[i].name) : 0;
+        if (len > 0 && strncmp(metrics[i].name, counter, len) == 0 &&
+            strcmp(counter + len, "_total") == 0)
+            return true;
+    }
+    return false;
+}
+
+static void put_metric(struct exposition *x, const struct metric *m, const struct metrics *all)
 {
     char name[80];
     const char *type = m->type ? m->type : is_open(m->name) ? GAUGE : COUNTER;
     snprintf(name, sizeof(name), "%s%s", m->name, !m->type && type[0] == 'c' ? "_total" : "");
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, m->help, name, type);
-    put_samples(out, m, name, all);
+    exposition_head(x, name, type, m->help, m->type && shares_name(name));
+    put_samples(x->out, m, name, all);
 }
 
 /* Counters that engines declare. Those of every engine are shown, whichever runs, so that a
@@ -323,7 +298,7 @@ static int own_place(const struct engine_kind *kind, const char *name)
         const struct engine_counter *c = &kind->counters[i];
         if (strcmp(c->name, name) == 0)
             return (int)place;
-        place += c->label ? c->label_count : 1;
+        place += engine_counter_places(c);
     }
     return -1;
 }
@@ -336,8 +311,17 @@ static bool declared_before(size_t before, const char *name)
     return found;
 }
 
-static void put_own(struct buf *out, const struct engine_counter *c, const struct engine_kind *runs,
-                    const uint64_t own[])
+static void put_own_histogram(struct buf *out, const char *name, const uint64_t *places)
+{
+    struct durations d = {0};
+    static_assert(sizeof(d) == ENGINE_HISTOGRAM_PLACES * sizeof(*places), "a place for each");
+    if (places)
+        memcpy(&d, places, sizeof(d));
+    exposition_histogram(out, name, "", &d, &exposition_works, NULL);
+}
+
+static void put_own_samples(struct buf *out, const char *name, const struct engine_counter *c,
+                            const struct engine_kind *runs, const uint64_t own[])
 {
     static const enum unit units[] = {
         [ENGINE_PLAIN] = PLAIN,
@@ -345,24 +329,35 @@ static void put_own(struct buf *out, const struct engine_counter *c, const struc
         [ENGINE_MICRO] = MICRO,
         [ENGINE_MICRO_SIGNED] = MICRO_SIGNED,
     };
-    char name[80];
     int at = own_place(runs, c->name), after = c->after ? own_place(runs, c->after) : -1;
-    snprintf(name, sizeof(name), "triage_%s%s", c->bare ? "" : "engine_", c->name);
-    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, c->help, name,
-               c->type == ENGINE_GAUGE ? GAUGE : COUNTER);
+    if (c->type == ENGINE_HISTOGRAM) {
+        put_own_histogram(out, name, at >= 0 ? &own[at] : NULL);
+        return;
+    }
     if (!c->label) {
-        put_sample(out, name, NULL, NULL, at >= 0 ? own[at] : 0, units[c->unit]);
+        exposition_sample(out, name, NULL, NULL, at >= 0 ? own[at] : 0, units[c->unit]);
         return;
     }
     bool known = at >= 0 && (after < 0 || own[after] > 0);
     for (uint32_t i = 0; known && i < c->label_count; i++) {
-        if (!c->labels[i])
-            continue;
-        put_sample(out, name, c->label, c->labels[i], own[at + (int)i], units[c->unit]);
+        if (c->labels[i])
+            exposition_sample(out, name, c->label, c->labels[i], own[at + (int)i], units[c->unit]);
     }
 }
 
-static void put_all_own(struct buf *out, enum scope scope, const struct engine_kind *runs,
+static void put_own(struct exposition *x, const struct engine_counter *c,
+                    const struct engine_kind *runs, const uint64_t own[])
+{
+    static const char *const types[] = {
+        [ENGINE_COUNTER] = COUNTER, [ENGINE_GAUGE] = GAUGE, [ENGINE_HISTOGRAM] = BUCKETS};
+    char name[80];
+    snprintf(name, sizeof(name), "triage_%s%s", c->bare ? "" : "engine_", c->name);
+    bool quantiles = c->label && strcmp(c->label, "quantile") == 0; /* no gauge may have these */
+    exposition_head(x, name, quantiles ? "summary" : types[c->type], c->help, false);
+    put_own_samples(x->out, name, c, runs, own);
+}
+
+static void put_all_own(struct exposition *x, enum scope scope, const struct engine_kind *runs,
                         const uint64_t own[])
 {
     const struct engine_kind *kind;
@@ -373,7 +368,7 @@ static void put_all_own(struct buf *out, enum scope scope, const struct engine_k
             const struct engine_counter *c = &kind->counters[i];
             if (in_scope(scope, c->of_store ? SCOPE_STORE : SCOPE_SERVER) &&
                 !declared_before(k, c->name))
-                put_own(out, c, runs, own);
+                put_own(x, c, runs, own);
         }
     }
 }
@@ -382,11 +377,11 @@ static void put_build(struct buf *out, const struct api_options *o)
 {
     buf_lit(out, "# HELP triage_build_info What is running.\n# TYPE triage_build_info gauge\n"
                  "triage_build_info{version=\"");
-    put_label_text(out, o->version);
+    exposition_label_text(out, o->version);
     buf_lit(out, "\",engine=\"");
-    put_label_text(out, o->engine);
+    exposition_label_text(out, o->engine);
     buf_lit(out, "\",durability=\"");
-    put_label_text(out, o->durability);
+    exposition_label_text(out, o->durability);
     buf_lit(out, "\"} 1\n");
 }
 
@@ -399,101 +394,78 @@ static void put_up(struct buf *out, struct broker *b)
     buf_fini(&why);
 }
 
-static void gather_alerts(struct buf *out, const struct queue_facts *facts)
-{
-    static const char *const names[ALERT_KIND_COUNT] = {
-#define X(symbol, name) [ALERT_##symbol] = name,
-        ALERT_KINDS(X)
-#undef X
-    };
-    const struct queue_config *config = &facts->queue->config;
-    const bool watched[ALERT_KIND_COUNT] = {
-        [ALERT_DEAD_LETTERS] = config->alert_dead_letters > 0,
-        [ALERT_OLDEST_READY] = config->alert_oldest_ready_seconds > 0,
-    };
-    for (int kind = 0; kind < ALERT_KIND_COUNT; kind++) {
-        if (watched[kind])
-            buf_printf(out, "triage_queue_alert{queue=\"%s\",kind=\"%s\"} %d\n", facts->queue->name,
-                       names[kind], (int)(facts->alerts >> kind & 1));
-    }
-}
-
-static void metrics_show(struct request *r, const struct queue_facts *facts)
-{
-    struct call *c = call_of(r);
-    struct gathered *gathered = c->extra;
-    struct buf *levels = &gathered->levels;
-    const struct queue_config *config = &facts->queue->config;
-    struct queue_row row;
-    stats_row(facts, &row);
-    for (size_t i = 0; i < METRIC_COUNT; i++) {
-        if (metrics[i].source == OF_QUEUE || metrics[i].source == OF_WAITERS)
-            put_sample(&gathered->of_queues[i], metrics[i].name, "queue", row.name,
-                       value_at(&row, metrics[i].offset), metrics[i].unit);
-    }
-    for (int i = 0; i < config->level_count; i++) {
-        buf_lit(levels, "triage_queue_level_ready{queue=\"");
-        buf_puts(levels, row.name);
-        buf_lit(levels, "\",level=\"");
-        put_label_text(levels, config->levels[i].name);
-        buf_lit(levels, "\"} ");
-        buf_put_u64(levels, facts->view->lanes[config->levels[i].slot].ready);
-        buf_putc(levels, '\n');
-    }
-    gather_alerts(&gathered->alerts, facts);
-}
-
 static size_t gathered_len(const struct gathered *g)
 {
-    size_t len = g->levels.len + g->alerts.len;
+    size_t len = 0;
     for (size_t i = 0; i < METRIC_COUNT; i++)
-        len += g->of_queues[i].len;
+        len += g->samples[i].len;
     return len;
+}
+
+static void metrics_read(struct metrics *all, const struct api_options *o)
+{
+    all->facts = (struct facts){
+        .started_ms = (uint64_t)o->started_ms,
+        .draining = o->draining && atomic_load(o->draining),
+        .speaks = broker_speaks(o->broker),
+    };
+    broker_counters(o->broker, &all->broker, &all->engine);
+    if (o->guard)
+        guard_counts(o->guard, all->refused);
+    if (o->http_counters)
+        o->http_counters(o->http_counters_ctx, &all->http);
+    if (o->budget)
+        all->budget = budget_counters(o->budget);
+    if (o->turn_counters)
+        o->turn_counters(o->turn_counters_ctx, &all->turns);
+    all->times = o->request_times;
+}
+
+/* Whether this server has the numbers: a test may run a part of it. */
+static bool is_known(const struct metric *m, const struct api_options *o)
+{
+    switch (m->source) {
+    case OF_HTTP:
+        return o->http_counters;
+    case OF_BUDGET:
+        return o->budget;
+    case OF_ROUTES:
+        return o->request_times;
+    default:
+        return true;
+    }
 }
 
 static void metrics_finish(struct call *c)
 {
+    static const char plain[] = "text/plain; version=0.0.4; charset=utf-8",
+                      open[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     const struct api_options *o = &c->api->options;
-    struct metrics all = {
-        .facts = {.started_ms = (uint64_t)o->started_ms,
-                  .draining = o->draining && atomic_load(o->draining),
-                  .speaks = broker_speaks(o->broker)},
-        .gathered = c->extra,
-    };
-    broker_counters(o->broker, &all.broker, &all.engine);
-    if (o->guard)
-        guard_counts(o->guard, all.refused);
-    if (o->http_counters)
-        o->http_counters(o->http_counters_ctx, &all.http);
-    if (o->budget)
-        all.budget = budget_counters(o->budget);
-    if (o->turn_counters)
-        o->turn_counters(o->turn_counters_ctx, &all.turns);
-    buf_reserve(&c->out, gathered_len(c->extra)); /* once: it may be many megabytes */
-    enum scope scope = all.gathered->scope;
+    const struct gathered *gathered = c->extra;
+    struct metrics all = {.gathered = gathered};
+    struct exposition x = {.out = &c->out, .open = gathered->open};
+    enum scope scope = gathered->scope;
+    metrics_read(&all, o);
+    buf_reserve(&c->out, gathered_len(gathered)); /* once: it may be many megabytes */
     if (in_scope(scope, SCOPE_SERVER)) {
         put_build(&c->out, o);
         put_up(&c->out, o->broker);
     }
     for (size_t i = 0; i < METRIC_COUNT; i++) {
-        bool known = metrics[i].source == OF_HTTP     ? o->http_counters != NULL
-                     : metrics[i].source == OF_BUDGET ? o->budget != NULL
-                                                      : true;
-        if (metrics[i].source == OF_OWN)
-            put_all_own(&c->out, scope, broker_engine_kind(o->broker), all.engine.own);
-        else if (known && in_scope(scope, scope_of(metrics[i].source)))
-            put_metric(&c->out, &metrics[i], &all);
+        const struct metric *m = &metrics[i];
+        if (m->source == OF_OWN)
+            put_all_own(&x, scope, broker_engine_kind(o->broker), all.engine.own);
+        else if (is_known(m, o) && in_scope(scope, scope_of(m->source)))
+            put_metric(&x, m, &all);
     }
-    call_reply_as(c, 200, "text/plain; version=0.0.4; charset=utf-8", NULL);
+    if (x.open)
+        buf_lit(&c->out, "# EOF\n");
+    call_reply_as(c, 200, x.open ? open : plain, NULL);
 }
 
 static void metrics_cleanup(struct call *c)
 {
-    struct gathered *gathered = c->extra;
-    for (size_t i = 0; i < METRIC_COUNT; i++)
-        buf_fini(&gathered->of_queues[i]);
-    buf_fini(&gathered->levels);
-    buf_fini(&gathered->alerts);
+    gather_fini(c->extra);
 }
 
 static bool take_scope(struct field *f, void *target)
@@ -503,20 +475,43 @@ static bool take_scope(struct field *f, void *target)
     int scope;
     if (!field_choice(f, names, 3, &scope))
         return false;
-    *(enum scope *)target = (enum scope)scope;
+    ((struct gathered *)target)->scope = (enum scope)scope;
     return true;
+}
+
+static bool take_queue(struct field *f, void *target)
+{
+    struct gathered *g = target;
+    const char *text;
+    size_t len;
+    if (!field_text(f, 1, QUEUE_NAME_MAX + 1, &text, &len))
+        return false;
+    size_t fixed = len - (text[len - 1] == '*');
+    if (fixed > QUEUE_NAME_MAX || !queue_prefix_valid(text, fixed))
+        return field_refuse(f, "must be the name of a queue, or the beginning of names and a *.");
+    if (g->pattern_count == QUEUE_PATTERNS_MAX)
+        return field_refuse(f, "is given more than %d times.", QUEUE_PATTERNS_MAX);
+    memcpy(g->patterns[g->pattern_count++].text, text, len);
+    return true;
+}
+
+/* Whether the client would rather have OpenMetrics. Prometheus names it first; whoever does not
+ * name it gets the older format. */
+static bool wants_open(struct http_slice accept)
+{
+    static const char name[] = "application/openmetrics-text";
+    return accept.data && memmem(accept.data, accept.len, name, sizeof(name) - 1);
 }
 
 void metrics_get(struct call *c)
 {
-    static const struct field_spec specs[] = {FIELD("scope", take_scope)};
+    static const struct field_spec specs[] = {FIELD("scope", take_scope),
+                                              FIELD_REPEATED("queue", take_queue)};
     static const struct field_table table = FIELD_TABLE(specs);
-    enum scope scope = SCOPE_ALL;
-    if (!call_query(c, &table, &scope))
-        return;
     struct gathered *gathered = c->extra = mem_zalloc(sizeof(*gathered));
-    gathered->scope = scope;
     c->cleanup = metrics_cleanup;
-    c->request.show.each = metrics_show;
-    call_submit(c, REQUEST_QUEUES, metrics_finish);
+    if (!call_query(c, &table, gathered))
+        return;
+    gathered->open = wants_open(c->http->accept);
+    gather_start(c, gathered, metrics_finish);
 }

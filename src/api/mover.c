@@ -55,6 +55,7 @@ struct mover {
     /* Under the mutex of moves. */
     struct move_progress progress;
     bool busy;              /* a page may be on both servers */
+    bool asked;             /* the move was begun (again) since its last look began */
     uint64_t held_until_ms; /* it begins no page before */
 };
 
@@ -218,14 +219,26 @@ static void rest(struct mover *j, int64_t ms)
     broker_forward(j->api->port, &j->forward);
 }
 
-static void mover_end(struct mover *j)
+static bool mover_leave(struct mover *j, bool even_asked)
 {
     struct moves *m = j->api->options.moves;
     uv_mutex_lock(&m->mutex);
+    bool leaves = even_asked || !j->asked;
     struct mover **at = mover_find(m, j->queue);
-    *at = j->next;
+    if (leaves)
+        *at = j->next;
     uv_mutex_unlock(&m->mutex);
-    mover_free(j);
+    return leaves;
+}
+
+/* What it saw may be older than a move that was begun again meanwhile: whoever began that found
+ * this mover and started no other. */
+static void mover_end(struct mover *j, bool even_asked)
+{
+    if (mover_leave(j, even_asked))
+        mover_free(j);
+    else
+        look(j);
 }
 
 static void mover_tell(struct mover *j, const char *error)
@@ -533,8 +546,9 @@ static void looked(struct request *r)
     struct mover *j = mover_of(r);
     const atomic_bool *draining = j->api->options.draining;
     bool over = r->status == STATUS_QUEUE_NOT_FOUND || (!r->status && !j->moves);
-    if (over || (draining && atomic_load(draining))) {
-        mover_end(j);
+    bool drains = draining && atomic_load(draining);
+    if (over || drains) {
+        mover_end(j, drains);
     } else if (r->status) {
         give_up(j, "a look at the queue", status_title(r->status));
     } else if (j->schedules > 0) {
@@ -550,6 +564,10 @@ static void looked(struct request *r)
 
 static void look(struct mover *j)
 {
+    struct moves *m = j->api->options.moves;
+    uv_mutex_lock(&m->mutex);
+    j->asked = false;
+    uv_mutex_unlock(&m->mutex);
     struct request *r = mover_request(j, REQUEST_QUEUE, looked);
     r->show.each = look_show;
     mover_submit(j);
@@ -567,6 +585,7 @@ void mover_start(struct api *api, const char *queue)
         json_init(&j->doc);
     } else {
         (*at)->held_until_ms = 0; /* a cancelled move that begins again */
+        (*at)->asked = true;
     }
     uv_mutex_unlock(&m->mutex);
     if (!j)

@@ -5,7 +5,9 @@
 
 #include <stdlib.h>
 
-#define RESULTS_TOKENS_MAX (1 << 16) /* a thousand results, each with a problem document */
+#define RESULTS_TOKENS_MAX (1 << 16)   /* a thousand results, each with a problem document */
+#define ANSWER_SMALL       (16 * 1024) /* is taken even when there is no room */
+#define RESULTS_SMALL      64          /* so many fit it */
 
 struct relay {
     struct forward forward;
@@ -140,8 +142,9 @@ static void claim_finish(struct call *c)
     if (relay->hung_up) {
         buf_lit(&c->out, "{\"messages\":[]}");
     } else if (relay->forward.status == 200) {
-        buf_clear(&c->out);
-        buf_put(&c->out, relay->forward.answer.data, relay->forward.answer.len);
+        struct buf own = c->out;
+        c->out = relay->forward.answer;
+        relay->forward.answer = own;
     } else {
         refuse(c);
         return;
@@ -204,9 +207,37 @@ static void relay_done(struct request *r)
         results_missing(c);
 }
 
+/* On the thread of the forwards. The answer counts as what this server itself would answer. */
+static bool answer_grows(struct forward *f, size_t len)
+{
+    struct call *c = call_of(f->request);
+    if (len > ANSWER_SMALL && len > c->counted && len - c->counted > call_bytes_left(c)) {
+        account_note(c->account, BUDGET_REFUSED_ANSWER);
+        return false;
+    }
+    call_count_bytes(c, len + len / 4); /* as its buffer grows */
+    return true;
+}
+
+/* Whether there is room for what may come back. False: the call has been refused, and nothing was
+ * sent. */
+static bool has_room(struct call *c)
+{
+    struct request *r = &c->request;
+    if (r->kind == REQUEST_CLAIM) {
+        uint32_t room = call_room(c);
+        r->claim.max = room < r->claim.max ? room : r->claim.max;
+        return call_has_room(c);
+    }
+    bool all = moved_count(&r->op) == count_of(&r->op);
+    return !all || count_of(&r->op) <= RESULTS_SMALL || call_has_room(c);
+}
+
 void relay_begin(struct call *c)
 {
     struct request *r = &c->request;
+    if (!has_room(c))
+        return;
     struct relay *relay = c->relay = mem_zalloc(sizeof(*relay));
     struct forward *f = &relay->forward;
     json_init(&relay->doc);
@@ -225,6 +256,7 @@ void relay_begin(struct call *c)
     } else {
         put_receipts(&f->body, &r->op);
     }
+    f->grows = answer_grows;
     f->request = r;
     r->done = relay_done;
     broker_forward(c->api->port, f);

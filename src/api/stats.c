@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#include <stdlib.h>
-
 void stats_row(const struct queue_facts *facts, struct queue_row *row)
 {
     const struct queue_view *view = facts->view;
@@ -20,21 +18,44 @@ void stats_row(const struct queue_facts *facts, struct queue_row *row)
         .bytes = view->bytes,
         .waiting = facts->waiting_consumers,
         .oldest_ms = facts->oldest_ready_ms > 0 ? (uint64_t)facts->oldest_ready_ms : 0,
+        .claims_per_second = facts->claims_per_second,
         .totals = view->totals,
     };
     memcpy(row->name, facts->queue->name, sizeof(row->name));
 }
 
-static int row_compare(const void *a, const void *b)
+static void totals_add(struct queue_totals *sum, const struct queue_totals *t)
 {
-    const struct queue_row *x = a, *y = b;
-    return strcmp(x->name, y->name);
+    sum->enqueued += t->enqueued;
+    sum->claimed += t->claimed;
+    sum->acked += t->acked;
+    sum->nacked += t->nacked;
+    sum->released += t->released;
+    sum->lease_expired += t->lease_expired;
+    sum->expired += t->expired;
+    sum->dead += t->dead;
+    sum->deduplicated += t->deduplicated;
+    sum->redelivered += t->redelivered;
+    sum->cancelled += t->cancelled;
+    sum->redriven += t->redriven;
+    sum->aged += t->aged;
+    sum->late += t->late;
+    sum->escalated += t->escalated;
 }
 
-void stats_rows_sort(struct queue_row *rows, size_t count)
+void stats_row_add(struct queue_row *sum, const struct queue_row *row)
 {
-    if (count > 1)
-        qsort(rows, count, sizeof(rows[0]), row_compare);
+    sum->paused += row->paused;
+    sum->ready += row->ready;
+    sum->scheduled += row->scheduled;
+    sum->leased += row->leased;
+    sum->dead += row->dead;
+    sum->bytes += row->bytes;
+    sum->waiting += row->waiting;
+    sum->claims_per_second += row->claims_per_second;
+    if (row->oldest_ms > sum->oldest_ms)
+        sum->oldest_ms = row->oldest_ms;
+    totals_add(&sum->totals, &row->totals);
 }
 
 static void put_count(struct buf *out, const char *name, uint64_t count)
@@ -43,9 +64,9 @@ static void put_count(struct buf *out, const char *name, uint64_t count)
     buf_put_u64(out, count);
 }
 
-static void put_totals(struct buf *out, const struct queue_totals *t)
+void stats_totals_put(struct buf *out, const struct queue_totals *t)
 {
-    put_count(out, ",\"totals\":{\"enqueued\":", t->enqueued);
+    put_count(out, "\"totals\":{\"enqueued\":", t->enqueued);
     put_count(out, ",\"claimed\":", t->claimed);
     put_count(out, ",\"acked\":", t->acked);
     put_count(out, ",\"nacked\":", t->nacked);
@@ -61,10 +82,17 @@ static void put_totals(struct buf *out, const struct queue_totals *t)
     buf_putc(out, '}');
 }
 
+/* The age of its first ready message; 0 when none is. */
+static uint64_t lane_oldest_ms(const struct lane_view *lane, int64_t now_ms)
+{
+    return lane->ready > 0 && lane->head_ms < now_ms ? (uint64_t)(now_ms - lane->head_ms) : 0;
+}
+
 /* Most urgent first; an array, because readers of JSON may forget the order of an object. */
 static void put_levels(struct buf *out, const struct queue_facts *facts)
 {
     const struct queue_config *config = &facts->queue->config;
+    int64_t now_ms = clock_now().wall_ms;
     buf_lit(out, ",\"levels\":[");
     for (int i = 0; i < config->level_count; i++) {
         const struct level *level = &config->levels[i];
@@ -75,6 +103,7 @@ static void put_levels(struct buf *out, const struct queue_facts *facts)
         put_count(out, ",\"scheduled\":", lane->scheduled);
         put_count(out, ",\"in_flight\":", lane->leased);
         put_count(out, ",\"dead\":", lane->dead);
+        put_count(out, ",\"oldest_message_age_seconds\":", lane_oldest_ms(lane, now_ms) / 1000);
         buf_putc(out, '}');
     }
     buf_putc(out, ']');
@@ -106,19 +135,19 @@ void stats_put(struct buf *out, const struct queue_facts *facts)
     put_count(out, ",\"bytes\":", row.bytes);
     buf_puts(out, row.paused ? ",\"paused\":true" : ",\"paused\":false");
     put_levels(out, facts);
-    put_totals(out, &row.totals);
+    buf_putc(out, ',');
+    stats_totals_put(out, &row.totals);
     buf_putc(out, '}');
 }
 
 static uint64_t oldest_ms(const struct queue_view *view, int64_t now_ms)
 {
-    int64_t oldest = 0;
+    uint64_t oldest = 0;
     for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
-        const struct lane_view *lane = &view->lanes[slot];
-        int64_t age = lane->ready > 0 ? now_ms - lane->head_ms : 0;
+        uint64_t age = lane_oldest_ms(&view->lanes[slot], now_ms);
         oldest = age > oldest ? age : oldest;
     }
-    return (uint64_t)oldest;
+    return oldest;
 }
 
 static void put_placement(struct buf *out, const struct engine_partition *p)

@@ -51,6 +51,7 @@ void turn_watch_count(struct turn_watch *w, uint64_t took_us, uint64_t now_ms)
     turn_window(w, now_ms);
     add_one(&w->turns);
     raise_to(&w->max_us, took_us);
+    shared_durations_add(&w->times, &duration_works, took_us);
     if (took_us > TURN_SLOW_US)
         add_one(&w->slow);
 }
@@ -59,12 +60,14 @@ static void on_check(uv_check_t *check)
 {
     struct turn_watch *w = check->data;
     w->began_ms = uv_now(check->loop);
+    w->clock_us = 0;
 }
 
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct turn_watch *w = prepare->data;
     uint64_t now_us = uv_hrtime() / 1000;
+    w->clock_us = 0;
     if (w->began_ms > 0)
         turn_watch_count(w, now_us - w->began_ms * 1000, now_us / 1000);
     if (!w->detail)
@@ -107,4 +110,5 @@ void turn_watch_add(const struct turn_watch *w, struct turn_counters *sum)
         max = before;
     if (max > sum->max_us)
         sum->max_us = max;
+    shared_durations_sum(&w->times, &sum->times);
 }

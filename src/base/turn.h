@@ -6,6 +6,8 @@
 #ifndef TRIAGE_BASE_TURN_H
 #define TRIAGE_BASE_TURN_H
 
+#include "base/durations.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +21,7 @@ struct turn_counters {
     uint64_t turns;
     uint64_t slow;   /* longer than TURN_SLOW_US */
     uint64_t max_us; /* the longest of this minute and the one before */
+    struct durations times;
 };
 
 struct turn_watch {
@@ -26,10 +29,12 @@ struct turn_watch {
     uv_check_t check;
     uint64_t began_ms; /* 0: not begun */
     uint64_t window_ms;
+    uint64_t clock_us;      /* turn_clock_us(); 0: not looked at yet */
     uint64_t cpu_us, waits; /* of the thread when it began; only with `detail` */
     bool detail;
     /* Written by the loop, read by anybody. */
     atomic_ullong turns, slow, max_us, max_before_us;
+    struct shared_durations times; /* duration_works */
 };
 
 /* libuv runs the handle that was started last first. So init comes before, and start after, all
@@ -45,6 +50,15 @@ void turn_watch_add(const struct turn_watch *w, struct turn_counters *sum); /* a
 static inline int64_t turn_us(const uv_loop_t *loop)
 {
     return (int64_t)(uv_hrtime() / 1000) - (int64_t)uv_now(loop) * 1000;
+}
+
+/* A clock for timing what a loop does many times a turn: it is looked at once for what a turn takes
+ * in, and once for what it does after that. On the loop's thread; microseconds, monotonic. */
+static inline uint64_t turn_clock_us(struct turn_watch *w)
+{
+    if (w->clock_us == 0)
+        w->clock_us = uv_hrtime() / 1000;
+    return w->clock_us;
 }
 
 /* Counts one turn. Called by the handles of turn_watch_start(); public for tests. */

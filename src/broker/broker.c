@@ -205,9 +205,20 @@ const struct engine_kind *broker_engine_kind(const struct broker *b)
     return b->engines[0]->kind;
 }
 
+uint32_t broker_queue_count(struct broker *b)
+{
+    return atomic_load(&b->queue_count);
+}
+
 void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx)
 {
     engine_cell_each(b->engines[0], visit, ctx);
+}
+
+const struct level_times *broker_level_times(const struct queue_facts *facts, uint8_t slot)
+{
+    assert(slot < LEVEL_COUNT_MAX);
+    return facts->dispatcher->times[slot];
 }
 
 void broker_partition_each(const struct queue_facts *facts, engine_partition_visit *visit,

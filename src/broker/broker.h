@@ -8,6 +8,7 @@
 #ifndef TRIAGE_BROKER_BROKER_H
 #define TRIAGE_BROKER_BROKER_H
 
+#include "base/durations.h"
 #include "base/inbox.h"
 #include "broker/forward.h"
 #include "broker/webhook.h"
@@ -89,6 +90,17 @@ struct queue_facts {
     uint64_t late;
     bool exact; /* `aged` and `late` are no estimates */
 };
+
+/* How long messages of one level have waited and were held, on this server alone and since it was
+ * started, or since the level has its name. duration_waits is the scale. */
+struct level_times {
+    char level[LEVEL_NAME_MAX + 1];
+    struct durations wait;  /* from ready to claimed, for each delivery */
+    struct durations lease; /* from claimed to acked, nacked or released */
+};
+
+/* NULL: nothing was claimed or settled at the level. Borrowed, as the facts are. */
+const struct level_times *broker_level_times(const struct queue_facts *facts, uint8_t slot);
 
 /* Shows the partitions of the queue, while it is shown. Afterwards facts->view is what they are
  * together. */
@@ -335,7 +347,8 @@ enum status broker_health(struct broker *b, struct buf *detail);
 const struct engine_kind *broker_engine_kind(const struct broker *b);
 void broker_cell_each(struct broker *b, engine_cell_visit *visit, void *ctx);
 bool broker_speaks(struct broker *b); /* it sends the alerts for all servers on the store */
-bool broker_failed(struct broker *b); /* the engine has failed: the process has to end */
+uint32_t broker_queue_count(struct broker *b); /* that it knows now */
+bool broker_failed(struct broker *b);          /* the engine has failed: the process has to end */
 void broker_counters(struct broker *b, struct broker_counters *counters,
                      struct engine_counters *engine);
 

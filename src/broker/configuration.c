@@ -10,6 +10,7 @@ void configuration_follow(struct dispatcher *d)
     if (d->version == d->queue->version)
         return;
     d->version = d->queue->version;
+    level_times_follow(d);
     dispatch_reconfigured(d);
     alerts_watch(d);
 }

@@ -132,6 +132,7 @@ static void remember(struct engine_op *op, const struct engine_queue *q, const s
     if (!live && before >= ANSWER_FULL) /* no room: claim_done() gives it back */
         return;
     w->claim.visit(op, q, m, now);
+    level_times_claimed(r->dispatcher, m);
     w->claim.shown_count = w->claim.item_count;
     r->shard->shown += r->answer_len - before;
     if (live && r->answer_len >= ANSWER_FULL)

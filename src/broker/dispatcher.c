@@ -42,6 +42,7 @@ void dispatcher_unref(struct dispatcher *d)
     assert(!d->parked.first);
     assert(!d->looking.first);
     schedules_forget(d);
+    level_times_free(d);
     free(d);
 }
 

@@ -60,6 +60,9 @@ static size_t take_answer(char *data, size_t size, size_t count, void *ctx)
     size_t len = size * count;
     if (f->answer.len + len > FORWARD_ANSWER_MAX)
         return 0;
+    f->crowded = f->grows && !f->grows(f, f->answer.len + len);
+    if (f->crowded)
+        return 0;
     buf_put(&f->answer, data, len);
     return len;
 }
@@ -148,8 +151,11 @@ static void come_back(struct forward *f)
 static void finish(struct forwards *fs, struct forward *f, long status, const char *why)
 {
     f->status = status;
-    f->why =
-        f->local ? "its address is on this machine or its link, and webhook_local is off" : why;
+    f->why = why;
+    if (f->local)
+        f->why = "its address is on this machine or its link, and webhook_local is off";
+    if (f->crowded)
+        f->why = "answers that were not read take all the room there is for its answer";
     if (f->easy) {
         curl_multi_remove_handle(fs->multi, f->easy);
         curl_easy_cleanup(f->easy);

@@ -22,6 +22,7 @@
 #define FORWARD_CONNECT_MS 5000
 
 struct broker_port;
+struct forward;
 struct forwards;
 struct request;
 struct webhook_options;
@@ -32,6 +33,10 @@ struct target {
     char token[FORWARD_TOKEN_MAX + 1]; /* empty: none */
 };
 
+/* On the thread of the forwards: the answer is about to have `len` bytes. False: there is no room
+ * for them, and no answer comes. */
+typedef bool forward_grows(struct forward *f, size_t len);
+
 struct forward {
     /* Set by the caller; the rest is zero. */
     struct request *request; /* of the port, and not under way: its `done` is called */
@@ -41,7 +46,8 @@ struct forward {
     const char *type; /* of the body; NULL: there is none */
     struct buf body;
     int64_t timeout_ms;
-    bool waits; /* the other server may take its time: a claim that waits for a message */
+    forward_grows *grows; /* NULL: it may have up to FORWARD_ANSWER_MAX */
+    bool waits;           /* the other server may take its time: a claim that waits for a message */
     /* Set by the thread. */
     long status;       /* of the answer; 0: none came */
     struct buf answer; /* its body */
@@ -54,6 +60,7 @@ struct forward {
     size_t sent;
     uint64_t until_ms; /* of one that sends nothing */
     bool local;        /* its address is not allowed */
+    bool crowded;      /* there was no room for its answer */
     bool cancelled;
     TAILQ_ENTRY(forward) next;
 };

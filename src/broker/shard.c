@@ -91,6 +91,8 @@ static void op_done(struct engine_op *op)
     assert(r->dispatcher);
     if (r->kind == REQUEST_SETTLE && op->verb == ENGINE_EXTEND && !op->status)
         r->settle.urgent_waiting = outranked(r, op);
+    if (r->kind == REQUEST_SETTLE)
+        level_times_settled(r->dispatcher, op);
     if (makes_ready(r->kind))
         dispatch_mark_late(r->dispatcher);
     request_conclude(s, r, op->status);
@@ -533,6 +535,7 @@ void shard_free(struct shard *s)
     for (struct dispatcher *d; (d = map_each(&s->dispatchers, &at));) {
         assert(d->state != DISPATCHER_GONE);
         schedules_forget(d);
+        level_times_free(d);
         free(d);
     }
     map_fini(&s->dispatchers);

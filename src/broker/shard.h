@@ -166,6 +166,7 @@ struct dispatcher {
     uint32_t version;           /* of the queue's configuration, as the lines stand now */
     struct policy policy;
     struct claim_rate rate;
+    struct level_times *times[LEVEL_COUNT_MAX];   /* owned, by slot; NULL: nothing was timed yet */
     struct request_list parked;                   /* while opening */
     struct request_list looking;                  /* until the engine holds what is there */
     struct request_list waiting[LEVEL_COUNT_MAX]; /* by the least urgent rank they take */
@@ -413,6 +414,12 @@ void level_refuse(struct shard *s, struct request *r, const char *field);
 /* The slot of the level that `priority` names; -1 when it names none. False: r was refused. */
 bool level_take(struct dispatcher *d, struct request *r, const struct priority_ref *priority,
                 const char *field, int *slot);
+
+/* level_times.c */
+void level_times_claimed(struct dispatcher *d, const struct message *m); /* a delivery */
+void level_times_settled(struct dispatcher *d, const struct engine_op *op);
+void level_times_follow(struct dispatcher *d); /* levels came, went or were renamed */
+void level_times_free(struct dispatcher *d);
 
 /* backup.c */
 void broker_backups_end(struct broker *broker); /* those under way too */

@@ -1,5 +1,6 @@
 /* Shows queues to clients: one queue, or all queues of all shards, in portions. */
 #include "base/mem.h"
+#include "base/turn.h"
 #include "broker/shard.h"
 
 static void show(struct dispatcher *d, struct request *r)
@@ -43,6 +44,8 @@ void show_go_on(struct request *r)
     struct shard *s = r->shard;
     struct work *w = work_of(r, WORK_SHOW);
     for (uint32_t i = 0; i < SHOW_PORTION && w->show.left_count > 0; i++) {
+        if (i > 0 && turn_us(s->loop) >= TURN_SHARE_US)
+            break;
         struct dispatcher *d = w->show.left[--w->show.left_count];
         if (d->state == DISPATCHER_OPEN)
             show(d, r);

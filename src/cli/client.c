@@ -250,21 +250,24 @@ static const char *remedy(const struct client *c)
     return "";
 }
 
+void client_explain(const struct client *c, struct buf *out)
+{
+    if (c->http == 0)
+        buf_printf(out, "%s does not answer: %s%s", c->server, failure(c), remedy(c));
+    else if (c->is_json)
+        words_put_problem(out, &c->doc, 0, c->http, c->has_options, c->priority_word);
+    else
+        buf_printf(out, "%ld from %s, which does not look like a Triage server", c->http,
+                   c->server);
+}
+
 int client_complain(const struct client *c)
 {
-    if (c->http == 0) {
-        cli_complain("%s does not answer: %s%s", c->server, failure(c), remedy(c));
-        return CLI_UNREACHED;
-    }
     struct buf text = {0};
-    if (c->is_json)
-        words_put_problem(&text, &c->doc, 0, c->http, c->has_options, c->priority_word);
-    else
-        buf_printf(&text, "%ld from %s, which does not look like a Triage server", c->http,
-                   c->server);
+    client_explain(c, &text);
     cli_complain("%s", buf_cstr(&text));
     buf_fini(&text);
-    return CLI_REFUSED;
+    return c->http == 0 ? CLI_UNREACHED : CLI_REFUSED;
 }
 
 void client_try(struct client *c, const char *method, const char *type)

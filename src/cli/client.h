@@ -68,6 +68,7 @@ void client_try(struct client *c, const char *method, const char *type); /* the 
 
 bool client_succeeded(const struct client *c); /* 2xx */
 bool client_is(const struct client *c, const char *problem_name);
+void client_explain(const struct client *c, struct buf *out); /* what a failed call failed of */
 int client_complain(const struct client *c); /* of a failed call; returns the exit status */
 
 #endif

@@ -27,9 +27,9 @@ static int cells_show(int argc, char **argv, const struct cli *cli)
         NULL,
         0,
         1};
-    static const char *const columns[] = {"cell",       "engine", "state", "placement",
-                                          "partitions", "open",   "ready", "scheduled",
-                                          "in_flight",  "dead",   NULL};
+    static const char *const columns[] = {
+        "cell",      "engine",    "state", "placement", "partitions",   "open", "ready",
+        "scheduled", "in_flight", "dead",  "split",     "split_detail", NULL};
     static const char *const of_queue[] = {"cell",  "state",     "placement", "buckets", "levels",
                                            "ready", "scheduled", "in_flight", "dead",    NULL};
     struct operands ops;

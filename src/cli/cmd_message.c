@@ -10,6 +10,7 @@
 #include "term/text.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct enqueue_options {
     struct compose message;
@@ -39,6 +40,9 @@ static int enqueue(const struct enqueue_options *o, const struct operands *ops,
     client_begin(&c, cli);
     c.has_options = true;
     client_path(&c, "/v1/queues/%s/messages", ops->items[0]);
+    const char *trace = getenv("TRACEPARENT");
+    if (trace && strspn(trace, "0123456789abcdef-") == strlen(trace))
+        client_header(&c, "traceparent", trace);
     int status = CLI_USAGE;
     if (enqueue_body(o, ops->count > 1 ? ops->items[1] : NULL, &c.body))
         status = client_run(&c, "POST", TYPE_JSON);

@@ -111,7 +111,9 @@ int cmd_work(int argc, char **argv, const struct cli *cli)
         "The environment has TRIAGE_QUEUE, TRIAGE_MESSAGE_ID, TRIAGE_PRIORITY, TRIAGE_LEVEL,\n"
         "TRIAGE_ATTEMPT, TRIAGE_RECEIPT, TRIAGE_ENQUEUED_AT, TRIAGE_METADATA (JSON),\n"
         "TRIAGE_META_TENANT and the like for metadata with simple names (trace-id becomes\n"
-        "TRIAGE_META_TRACE_ID), and TRIAGE_SERVER. docs/cli.md has the table.",
+        "TRIAGE_META_TRACE_ID), TRIAGE_SERVER, and TRACEPARENT if the message has a trace "
+        "context.\n"
+        "docs/cli.md has the table.",
         "  triage work mail -- ./send-mail\n"
         "  triage work mail -j 8 --timeout 10m -- sh -c 'curl -sf --data-binary @- $URL'\n"
         "  triage work mail --min-priority 7 --visibility 30s -- ./send-mail --fast\n"

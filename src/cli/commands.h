@@ -12,6 +12,7 @@ command_run queue_apply, queue_dump; /* verbs of cmd_queue */
 command_run cmd_dead, cmd_dead_edit;
 command_run cmd_schedule;
 command_run cmd_work;
+command_run cmd_top;
 command_run cmd_import, cmd_export;
 command_run cmd_backup;
 command_run cmd_cells;

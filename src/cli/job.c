@@ -107,6 +107,9 @@ static void env_message(struct child_env *env, const char *queue, const struct c
     child_env_set(env, "TRIAGE_QUEUE", queue, strlen(queue));
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         env_token(env, facts[i].name, json_get(doc, message, facts[i].member));
+    const struct json_token *trace = json_get(doc, message, "traceparent");
+    if (trace) /* OpenTelemetry's name for it; that of our own environment is not the message's */
+        env_token(env, "TRACEPARENT", trace);
     const struct json_token *metadata = json_get(doc, message, "metadata");
     if (metadata == NULL || metadata->type != JSON_OBJECT) {
         child_env_set(env, "TRIAGE_METADATA", "{}", 2);

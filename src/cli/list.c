@@ -1,13 +1,16 @@
 #include "cli/list.h"
 
 #include "base/limits.h"
+#include "base/mem.h"
 #include "cli/client.h"
 #include "cli/out.h"
 #include "term/args.h"
+#include "term/complete.h"
 #include "term/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* The list is the document's only array, whatever its name. */
 static uint32_t find_array(const struct json_doc *doc)
@@ -92,4 +95,30 @@ int list_whole(const struct cli *cli, const char *path, const char *queue,
         out_list(&c.doc, array, columns);
     client_fini(&c);
     return status;
+}
+
+#define OFFER_MS_MAX 400 /* nobody waits longer for a word */
+
+void queues_offer(const void *ctx, const char *word)
+{
+    const struct cli *cli = ctx;
+    struct client c;
+    client_init(&c);
+    client_begin(&c, cli);
+    c.limit_ms = OFFER_MS_MAX;
+    client_path(&c, "/v1/queues");
+    client_query(&c, "limit", "100");
+    client_query(&c, "prefix", word);
+    client_try(&c, "GET", NULL);
+    bool is_list = client_succeeded(&c) && c.is_json;
+    uint32_t array = is_list ? json_array(&c.doc, 0, "queues") : 0;
+    for (uint32_t i = array ? json_first(&c.doc, array) : 0; i; i = json_next(&c.doc, array, i)) {
+        const struct json_token *t = json_get(&c.doc, i, "name");
+        if (t == NULL || t->type != JSON_STRING)
+            continue;
+        char *name = mem_dup(t->str, t->len);
+        complete_offer(word, name, "a queue");
+        free(name);
+    }
+    client_fini(&c);
 }

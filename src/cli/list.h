@@ -21,4 +21,8 @@ int list_print(const struct cli *cli, const char *path, const char *queue,
 int list_whole(const struct cli *cli, const char *path, const char *queue,
                const char *const *columns);
 
+/* Offers the names of queues that begin so to a shell, when the server answers at once; says
+ * nothing when it does not. `ctx` is the struct cli. */
+void queues_offer(const void *ctx, const char *word);
+
 #endif

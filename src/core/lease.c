@@ -159,7 +159,8 @@ void queue_lease(struct queue *q, struct message *m, int64_t lease_ms, struct in
     assert(lease_ms >= 0);
     prefetch_behind(&q->lanes[m->slot].ready, m);
     struct delivery *d = message_delivery(m);
-    q->random(d->receipt, sizeof(d->receipt));
+    receipt_stamp(d->receipt, now.wall_ms);
+    q->random(d->receipt + RECEIPT_TIME_BYTES, sizeof(d->receipt) - RECEIPT_TIME_BYTES);
     d->lease_ms = lease_ms;
     d->lease_until_ms = now.mono_ms + (PLANTED(SHORT_LEASE) ? lease_ms / 2 : lease_ms);
     if (m->attempts < UINT16_MAX) /* an import may bring the largest number */
@@ -232,6 +233,7 @@ void queue_ack(struct queue *q, struct settle_item *item, struct instant now)
     if (!m)
         return;
     item->state = MESSAGE_DONE;
+    item->slot = m->slot;
     queue_end(q, m, MESSAGE_DONE, now);
 }
 
@@ -243,6 +245,7 @@ void queue_nack(struct queue *q, struct settle_item *item, int64_t delay_ms, con
     if (!m)
         return;
     q->view->totals.nacked++;
+    item->slot = m->slot;
     item->state = queue_fail(q, m, delay_ms, reason_len ? reason : unsaid,
                              reason_len ? reason_len : (uint32_t)sizeof(unsaid) - 1, now);
 }
@@ -253,6 +256,7 @@ void queue_release(struct queue *q, struct settle_item *item, struct instant now
     if (!m)
         return;
     q->view->totals.released++;
+    item->slot = m->slot;
     m->attempts--;
     item->state = give_back(q, m, 0, now);
 }

@@ -134,6 +134,20 @@ void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT 
     out[RECEIPT_TEXT] = '\0';
 }
 
+void receipt_stamp(uint8_t receipt[RECEIPT_BYTES], int64_t wall_ms)
+{
+    for (int i = 0; i < RECEIPT_TIME_BYTES; i++)
+        receipt[i] = (uint8_t)((uint64_t)wall_ms >> 8 * (RECEIPT_TIME_BYTES - 1 - i));
+}
+
+/* The bytes hold the time modulo 2^40 milliseconds, which are 34 years. */
+int64_t receipt_held_ms(const uint8_t receipt[RECEIPT_BYTES], int64_t wall_ms)
+{
+    uint64_t held_ms = ((uint64_t)wall_ms - get_be(receipt, RECEIPT_TIME_BYTES)) &
+                       ((1ULL << 8 * RECEIPT_TIME_BYTES) - 1);
+    return held_ms <= RECEIPT_HELD_MAX_MS ? (int64_t)held_ms : -1;
+}
+
 bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES])
 {
     return len == RECEIPT_TEXT && memcmp(text, "rh_", 3) == 0 &&

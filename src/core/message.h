@@ -66,6 +66,15 @@ bool message_id_parse(const char *text, size_t len, struct message_id *id);
 void receipt_format(const uint8_t receipt[RECEIPT_BYTES], char out[RECEIPT_TEXT + 1]);
 bool receipt_parse(const char *text, size_t len, uint8_t receipt[RECEIPT_BYTES]);
 
+/* A receipt begins with the time of its claim, so that every server can tell how long a lease was
+ * held, whoever gave it and however often it was extended. The other 88 bits are random. */
+#define RECEIPT_TIME_BYTES 5
+void receipt_stamp(uint8_t receipt[RECEIPT_BYTES], int64_t wall_ms);
+/* How long ago that was; -1 when it cannot be: the receipt is of a version that had no times, or
+ * the clock was set. */
+int64_t receipt_held_ms(const uint8_t receipt[RECEIPT_BYTES], int64_t wall_ms);
+#define RECEIPT_HELD_MAX_MS (30LL * 86400 * 1000)
+
 /* A priority as a client names it: a number, a name, or nothing for the queue's default. */
 struct priority_ref {
     enum { PRIORITY_DEFAULT, PRIORITY_NUMBER, PRIORITY_NAME } kind;

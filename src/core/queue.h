@@ -91,7 +91,7 @@ struct settle_item {
     enum status status;
     enum message_state state; /* after a success */
     int64_t lease_until_ms;   /* EXTEND: wall clock */
-    uint8_t slot;             /* EXTEND: its level */
+    uint8_t slot;             /* after a success: its level, at which it was leased */
 };
 
 /* One message to give another level, and what became of it. */

@@ -74,6 +74,7 @@
 #define TRIAGE_ENGINE_ENGINE_H
 
 #include "base/buf.h"
+#include "base/durations.h"
 #include "engine/op.h"
 
 #include <stdatomic.h>
@@ -221,7 +222,9 @@ uint64_t engine_option_number(const struct engine_options *o, const char *name);
 struct engine_counter {
     const char *name; /* "refills_total" */
     bool bare;        /* triage_NAME */
-    enum engine_counter_type { ENGINE_COUNTER, ENGINE_GAUGE } type;
+    /* A histogram has the places of a struct durations on the scale duration_works, and no label.
+     */
+    enum engine_counter_type { ENGINE_COUNTER, ENGINE_GAUGE, ENGINE_HISTOGRAM } type;
     enum engine_counter_unit {
         ENGINE_PLAIN,
         ENGINE_MILLI,
@@ -239,7 +242,14 @@ struct engine_counter {
     const char *after; /* the name of another counter: no samples while that is 0; or NULL */
 };
 
-#define ENGINE_OWN_MAX 480
+#define ENGINE_OWN_MAX          480
+#define ENGINE_HISTOGRAM_PLACES (1 + DURATION_BUCKETS)
+
+/* How many places in engine_counters.own the counter takes. */
+static inline uint32_t engine_counter_places(const struct engine_counter *c)
+{
+    return c->type == ENGINE_HISTOGRAM ? ENGINE_HISTOGRAM_PLACES : c->label ? c->label_count : 1;
+}
 
 /* Each shard counts for itself, and the layer above adds up; what belongs to the process is counted
  * by the first shard alone. An engine brings its part up to date in poll at the latest. */
@@ -248,8 +258,8 @@ struct engine_counters {
     uint64_t groups;                 /* commits; 0 where there are none, as the next two */
     uint64_t group_ops;              /* ops in them */
     uint64_t commit_us;              /* time spent committing */
-    /* The counters that its kind declares, in that order; one place for a counter, or one for each
-     * of its labels. */
+    struct durations commits;        /* the same, commit by commit: duration_works */
+    /* The counters that its kind declares, in that order; each has engine_counter_places(). */
     uint64_t own[ENGINE_OWN_MAX];
 };
 
@@ -394,6 +404,10 @@ struct engine_cell {
     const char *placement;
     int64_t ahead_us;  /* see struct engine */
     struct buf detail; /* words for people as in engine_health; the engine's to free */
+    /* A constant: whether partitions there are about to give a share away of their own accord.
+     * NULL: the engine does not do that. */
+    const char *split;
+    struct buf split_detail; /* words for people; the engine's to free */
 };
 
 /* Shows the stores that the engine is made of. Optional; without it there is one, which has no

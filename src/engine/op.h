@@ -178,8 +178,9 @@ enum engine_verb {
      *   - only one op has the plan; plan->policy may be shared by claims of the queue
      * Engine:
      *   - up to plan->want messages get a lease of claim.lease_ms, or of config.visibility_ms for
-     *     -1. Each counts an attempt, has a new random receipt and is shown to visit, in the order
-     *     of the plan. claim.found says how many; each step's `found`, how many of them it gave
+     *     -1. Each counts an attempt, has a new random receipt, stamped with the time
+     *     (receipt_stamp), and is shown to visit, in the order of the plan. claim.found says how
+     *     many; each step's `found`, how many of them it gave
      *   - a message whose time to live has passed is never leased; it ends as in a sweep
      *   - never more than plan->room[slot] from a lane (UINT32_MAX: no limit). An engine may lower
      *     room[] as it goes; nobody reads it afterwards
@@ -193,7 +194,8 @@ enum engine_verb {
     /* The next four verbs settle the messages of settle.items, by id and receipt.
      * Engine, for each item, in order (one message may stand there twice):
      *   - OK only for the newest receipt of a leased message, whose lease has not run out, by
-     *     now.mono_ms or the engine's clock; item.state says in which state the message is then
+     *     now.mono_ms or the engine's clock; item.state says in which state the message is then,
+     *     and item.slot at which level it was leased
      *   - RECEIPT_EXPIRED for any other receipt, MESSAGE_NOT_FOUND when there is no such message
      *     (any more). Nothing was changed then
      *
@@ -205,8 +207,8 @@ enum engine_verb {
     ENGINE_NACK,
     /* RELEASE: back to its old place, the attempt is not counted; or ended, as above. */
     ENGINE_RELEASE,
-    /* EXTEND: the lease ends settle.lease_ms from now. item.slot and item.lease_until_ms are set,
-     * the latter on the wall clock. */
+    /* EXTEND: the lease ends settle.lease_ms from now. item.lease_until_ms is set, on the wall
+     * clock. */
     ENGINE_EXTEND,
 
     /* Ends the scheduled or ready message one.id as CANCELLED.

@@ -44,6 +44,8 @@ static void request_fill(const struct conn *c, struct http_request *req)
     req->origin = head->origin;
     req->fetch_site = head->fetch_site;
     req->receipt = head->receipt;
+    req->accept = head->accept;
+    req->traceparent = head->traceparent;
     req->client = c->tls ? c->tls->client : (struct http_slice){NULL, 0};
     req->local = c->local;
     req->has_body = head->content_length > 0 || head->chunked;

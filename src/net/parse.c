@@ -216,6 +216,7 @@ static const struct known_header {
                                               sizeof(name) - 1, once}
     KNOWN('h', "host", host, true),
     KNOWN('e', "expect", expect, true),
+    KNOWN('a', "accept", accept, false),
     KNOWN('o', "origin", origin, true),
     KNOWN('c', "connection", connection, false),
     KNOWN('c', "content-type", content_type, true),
@@ -224,6 +225,7 @@ static const struct known_header {
     KNOWN('c', "content-length", length, true),
     KNOWN('s', "sec-fetch-site", fetch_site, true),
     KNOWN('x', "x-receipt-handle", receipt, true),
+    KNOWN('t', "traceparent", traceparent, false),
     KNOWN('t', "transfer-encoding", coding, true),
 #undef KNOWN
 };

@@ -45,6 +45,8 @@ struct parse_head {
     struct http_slice fetch_site;
     struct http_slice receipt;
     struct http_slice request_id;
+    struct http_slice accept;
+    struct http_slice traceparent;
 
     unsigned field_count;
     struct parse_field fields[HTTP_HEADERS_MAX];

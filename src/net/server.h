@@ -65,9 +65,11 @@ struct http_request {
     struct http_slice origin;
     struct http_slice fetch_site; /* Sec-Fetch-Site */
     struct http_slice receipt;    /* X-Receipt-Handle */
-    struct http_slice client;     /* the name in the client's certificate, which was verified */
-    bool local;                   /* it came through a socket for this machine alone */
-    bool has_body;                /* it announced one, of whatever length */
+    struct http_slice accept;
+    struct http_slice traceparent;
+    struct http_slice client; /* the name in the client's certificate, which was verified */
+    bool local;               /* it came through a socket for this machine alone */
+    bool has_body;            /* it announced one, of whatever length */
     bool fresh;       /* for the handler: no other request came between admit and this call */
     const void *pass; /* for the handler: http_verdict.pass of admit */
 

@@ -416,6 +416,11 @@ static void client_flush(struct engine *e)
     agenda_plan(d->agenda, c->sent_us, arrive_there, g);
 }
 
+void depot_cut(struct engine *client, int64_t until_us)
+{
+    client_of(client)->sent_us = until_us;
+}
+
 static struct depot_queue *queue_known(struct depot_client *c)
 {
     const struct engine_queue *there = c->depot->queue;

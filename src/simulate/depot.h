@@ -48,6 +48,9 @@ void depot_init(struct depot *d, struct agenda *agenda, const struct depot_terms
 void depot_fini(struct depot *d);                    /* its clients are closed */
 void depot_leave(struct depot *d, int64_t until_us); /* it is away from now on */
 
+/* Nothing that the server of this engine sends from now on reaches the store before `until_us`. */
+void depot_cut(struct engine *client, int64_t until_us);
+
 /* An engine over the store, with one shard. `wake` is told when there is something to poll. */
 struct engine *depot_open(struct depot *d, engine_wake *wake, void *wake_ctx);
 

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "base/suggest.h"
 #include "term/cli.h"
+#include "term/complete.h"
+#include "term/roff.h"
 #include "term/when.h"
 
 #include <errno.h>
@@ -23,7 +25,7 @@ int args_refuse(const struct arg_spec *spec, const char *fmt, ...)
     return CLI_USAGE;
 }
 
-static void help_option(const struct arg_option *o)
+void args_help_option(const struct arg_option *o)
 {
     char left[64];
     int n = 0;
@@ -31,7 +33,15 @@ static void help_option(const struct arg_option *o)
         n = snprintf(left, sizeof(left), "-%c, ", o->letter);
     snprintf(left + n, sizeof(left) - (size_t)n, "--%s%s%s", o->name, o->value ? " " : "",
              o->value ? o->value : "");
-    printf("  %-26s %s\n", left, o->help);
+    printf("  %-26s ", left);
+    for (const char *at = o->help;; at += 1) { /* further lines stand below the first */
+        size_t len = strcspn(at, "\n");
+        printf("%.*s\n", (int)len, at);
+        at += len;
+        if (*at == '\0')
+            break;
+        printf("%29s", "");
+    }
 }
 
 static void help(const struct arg_spec *spec)
@@ -40,7 +50,7 @@ static void help(const struct arg_spec *spec)
     if (spec->options != NULL && spec->options[0].name != NULL) {
         printf("\nOptions:\n");
         for (const struct arg_option *o = spec->options; o->name; o++)
-            help_option(o);
+            args_help_option(o);
     }
     if (spec->examples)
         printf("\nExamples:\n%s", spec->examples);
@@ -136,14 +146,14 @@ static int take_option(const struct arg_spec *spec, const struct arg_option *o, 
 
 static int refuse_option(const struct arg_spec *spec, const char *shown)
 {
-    static const char *const everywhere[] = {"server", "json", "cacert", "cert", "key", "help"};
+    const struct arg_option *everywhere;
     const char *name = shown + strspn(shown, "-");
     struct suggestion s;
     suggest_begin(&s, name, strcspn(name, "="));
     for (const struct arg_option *o = spec->options; o && o->name; o++)
         suggest_offer(&s, o->name);
-    for (size_t i = 0; i < sizeof(everywhere) / sizeof(everywhere[0]); i++)
-        suggest_offer(&s, everywhere[i]);
+    for (size_t i = 0; (everywhere = cli_option(i)); i++)
+        suggest_offer(&s, everywhere->name);
     if (s.best == NULL)
         return args_refuse(spec, "unknown option %s", shown);
     return args_refuse(spec, "unknown option %s; did you mean --%s?", shown, s.best);
@@ -177,6 +187,22 @@ static bool is_help(const char *arg)
     return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
+/* What programs ask for, not people: a page of the manual, and words to complete. False when argv
+ * asks for something else. */
+static bool describe(const struct arg_spec *spec, int argc, char **argv)
+{
+    const char *word = argc > 1 ? complete_wanted(argv[1]) : NULL;
+    if (word)
+        complete_spec(spec, word, argc - 2, argv + 2);
+    else if (argc == 2 && strcmp(argv[1], ARGS_MANUAL_PAGE) == 0)
+        roff_spec_page(stdout, spec);
+    else if (argc == 2 && strcmp(argv[1], ARGS_MANUAL_PART) == 0)
+        roff_spec_part(stdout, spec);
+    else
+        return false;
+    return true;
+}
+
 /* The name of the operand at this place: the words of the usage in capitals that stand outside of
  * brackets. */
 static int refuse_missing(const struct arg_spec *spec, int place)
@@ -199,6 +225,8 @@ static int refuse_missing(const struct arg_spec *spec, int place)
 int args_parse(const struct arg_spec *spec, int argc, char **argv, struct operands *operands)
 {
     *operands = (struct operands){.items = argv + 1, .after_dashes = -1};
+    if (describe(spec, argc, argv))
+        return CLI_DONE;
     for (int i = 1; i < argc; i++) {
         bool options_over = operands->after_dashes >= 0;
         if (!options_over && is_help(argv[i])) {

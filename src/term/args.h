@@ -53,6 +53,12 @@ struct operands {
 #define ARGS_GO -1
 int args_parse(const struct arg_spec *spec, int argc, char **argv, struct operands *operands);
 
+/* --help as a page of the manual, and as a part of a page. */
+#define ARGS_MANUAL_PAGE "--help=man"
+#define ARGS_MANUAL_PART "--help=man-part"
+
+void args_help_option(const struct arg_option *o); /* its line of --help */
+
 /* A complaint about an operand in the same form as the parser's own. Returns the exit status. */
 int args_refuse(const struct arg_spec *spec, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 #include "term/cli.h"
 
 #include "base/buf.h"
+#include "term/args.h"
 #include "term/text.h"
 
 #include <errno.h>
@@ -26,18 +27,47 @@ void cli_complain(const char *fmt, ...)
     buf_fini(&text);
 }
 
-/* Options with a value that every command takes. */
+/* Options that every command takes. One with a field in struct cli has a value, and a variable that
+ * gives it, too. */
 static const struct global {
-    const char *flag, *variable;
+    struct arg_option option;
+    const char *variable;
     size_t offset;
 } globals[] = {
-    {"--server", "TRIAGE_SERVER", offsetof(struct cli, server)},
-    {"--cacert", "TRIAGE_CACERT", offsetof(struct cli, cacert)},
-    {"--cert", "TRIAGE_CERT", offsetof(struct cli, cert)},
-    {"--key", "TRIAGE_KEY", offsetof(struct cli, key)},
+    {{.name = "server",
+      .value = "URL",
+      .help = "where triaged listens: http://, https:// or unix:PATH; else\n"
+              "$TRIAGE_SERVER, else " CLI_SERVER_DEFAULT},
+     "TRIAGE_SERVER",
+     offsetof(struct cli, server)},
+    {{.name = "cacert",
+      .value = "FILE",
+      .help = "authorities to trust instead of the system's; else $TRIAGE_CACERT"},
+     "TRIAGE_CACERT",
+     offsetof(struct cli, cacert)},
+    {{.name = "cert",
+      .value = "FILE",
+      .help = "certificate to show to the server; else $TRIAGE_CERT"},
+     "TRIAGE_CERT",
+     offsetof(struct cli, cert)},
+    {{.name = "key",
+      .value = "FILE",
+      .help = "its key, when it is in another file; else $TRIAGE_KEY"},
+     "TRIAGE_KEY",
+     offsetof(struct cli, key)},
+    {{.name = "json", .help = "print the server's answers as they came, one document a line"},
+     NULL,
+     0},
+    {{.name = "version", .help = "print the version"}, NULL, 0},
+    {{.name = "help", .help = "this, or with a command its options and examples"}, NULL, 0},
 };
 
 #define GLOBAL_COUNT (sizeof(globals) / sizeof(globals[0]))
+
+const struct arg_option *cli_option(size_t i)
+{
+    return i < GLOBAL_COUNT ? &globals[i].option : NULL;
+}
 
 static const char **global_field(struct cli *cli, const struct global *g)
 {
@@ -46,16 +76,19 @@ static const char **global_field(struct cli *cli, const struct global *g)
 
 static const struct global *global_find(const char *arg, size_t len)
 {
-    for (size_t i = 0; i < GLOBAL_COUNT; i++)
-        if (strlen(globals[i].flag) == len && strncmp(globals[i].flag, arg, len) == 0)
+    for (size_t i = 0; i < GLOBAL_COUNT; i++) {
+        const char *name = globals[i].option.name;
+        if (globals[i].variable && strlen(name) + 2 == len && strncmp(arg, "--", 2) == 0 &&
+            strncmp(name, arg + 2, len - 2) == 0)
             return &globals[i];
+    }
     return NULL;
 }
 
 static void globals_from_environment(struct cli *cli)
 {
     for (size_t i = 0; i < GLOBAL_COUNT; i++) {
-        const char *value = getenv(globals[i].variable);
+        const char *value = globals[i].variable ? getenv(globals[i].variable) : NULL;
         if (value && *value)
             *global_field(cli, &globals[i]) = value;
     }
@@ -78,7 +111,7 @@ static int take_globals(int argc, char **argv, struct cli *cli)
             *global_field(cli, g) = argv[i] + len + 1;
         } else if (g) {
             if (i + 1 == argc) {
-                cli_complain("%s needs a value", g->flag);
+                cli_complain("--%s needs a value", g->option.name);
                 return -1;
             }
             *global_field(cli, g) = argv[++i];

@@ -6,6 +6,9 @@
 #define TRIAGE_TERM_CLI_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+struct arg_option;
 
 #define CLI_SERVER_DEFAULT "http://127.0.0.1:7420"
 
@@ -36,6 +39,10 @@ typedef int command_run(int argc, char **argv, const struct cli *cli);
 /* The whole of a program, but for what it does: takes --server, --json and the like out of the
  * arguments, runs, and sees whether the output could be written. Returns the exit status. */
 int cli_main(int argc, char **argv, command_run *run);
+
+/* The options that every command takes, for --help and what is made like it; NULL behind the last.
+ */
+const struct arg_option *cli_option(size_t i);
 
 /* "triage: ..." on standard error, with a newline. */
 void cli_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

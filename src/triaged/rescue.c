@@ -387,6 +387,14 @@ static size_t find_word(int argc, char **argv)
     return i;
 }
 
+const char *rescue_word(size_t i, const char **help)
+{
+    if (i >= WORD_COUNT)
+        return NULL;
+    *help = words[i].help;
+    return words[i].word;
+}
+
 bool rescue_wanted(int argc, char **argv)
 {
     return find_word(argc, argv) < WORD_COUNT;

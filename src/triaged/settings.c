@@ -26,7 +26,7 @@ void settings_complain(struct settings *s, const char *fmt, ...)
 }
 
 /* TRIAGE_LOG_LEVEL, --log-level */
-static void key_name(int source, const char *key, char out[80])
+void settings_key_name(int source, const char *key, char out[80])
 {
     bool flag = source == SOURCE_FLAGS;
     int len = snprintf(out, 80, "%s%s", flag ? "--" : "TRIAGE_", key);
@@ -42,13 +42,11 @@ static const char *place(const struct settings *s, const char *key, struct setti
     if (origin.source == SOURCE_FILE)
         snprintf(out, SETTINGS_PLACE_MAX, "%s, line %u: ", s->config, origin.line);
     else if (origin.source != SOURCE_DEFAULTS) {
-        key_name(origin.source, key, name);
+        settings_key_name(origin.source, key, name);
         snprintf(out, SETTINGS_PLACE_MAX, "%s: ", name);
     }
     return out;
 }
-
-typedef bool parse_fn(const char *text, void *field, size_t size);
 
 static bool parse_text(const char *text, void *field, size_t size)
 {
@@ -144,16 +142,6 @@ static bool parse_engine_number(const char *text, void *field, size_t size)
     return true;
 }
 
-struct setting {
-    const char *key;
-    const char *section; /* whose lines it takes, too; or NULL */
-    const char *value;   /* the default */
-    parse_fn *parse;     /* NULL: a list */
-    size_t offset, size;
-    const char *takes;
-    const char *meaning;
-};
-
 #define FIELD(name) offsetof(struct settings, name), sizeof(((struct settings *)0)->name)
 
 /* The server's own settings. Those that the engines declare are put behind `engine`. */
@@ -198,6 +186,8 @@ static const struct setting server_settings[] = {
      "levels|tiers|environments|timeline", "profile of queues created without one"},
     {"max_queues", NULL, "10000", parse_number, FIELD(max_queues), "NUMBER",
      "queues at most; 0: no limit"},
+    {"metrics_queues", NULL, "500", parse_number, FIELD(metrics_queues), "NUMBER",
+     "queues that /metrics shows one by one, the others as one; 0: all of them"},
     {"inbox_max", NULL, "65536", parse_number, FIELD(inbox_max), "NUMBER",
      "requests under way in one shard before enqueues get 503 overloaded"},
     {"drain_seconds", NULL, "30", parse_number, FIELD(drain_seconds), "NUMBER",
@@ -366,7 +356,7 @@ static void complain_unknown(struct settings *s, const char *key)
         return;
     }
     if (flag)
-        key_name(SOURCE_FLAGS, near.best, name);
+        settings_key_name(SOURCE_FLAGS, near.best, name);
     settings_complain(s, "%sthere is no setting \"%s\"; did you mean %s?", where, key,
                       flag ? name : near.best);
 }
@@ -459,7 +449,7 @@ bool settings_is_variable(const char *variable, size_t len)
 {
     for (size_t i = 0; i < setting_count; i++) {
         char name[80];
-        key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
+        settings_key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
         if (strlen(name) == len && memcmp(name, variable, len) == 0)
             return true;
     }
@@ -470,7 +460,7 @@ static void load_environment(struct settings *s)
 {
     for (size_t i = 0; i < setting_count; i++) {
         char name[80];
-        key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
+        settings_key_name(SOURCE_ENVIRONMENT, settings_table[i].key, name);
         const char *value = getenv(name);
         if (value)
             set(s, settings_table[i].key, value);
@@ -479,36 +469,10 @@ static void load_environment(struct settings *s)
 
 /* Flags: --log-level debug, --log-level=debug; a switch may stand alone: --trace-engine */
 
-static void help(void)
+const struct setting *settings_at(size_t i)
 {
-    printf("Usage: triaged [--check] [--config FILE] [--KEY VALUE]...\n"
-           "       triaged migrate|check|salvage ...\n\n"
-           "The Triage server: a durable priority queue over HTTP.\n\n");
-    for (size_t i = 0; i < setting_count; i++) {
-        const struct setting *t = &settings_table[i];
-        char flag[80] = "--";
-        for (size_t n = 2, k = 0; t->key[k]; k++, n++)
-            flag[n] = t->key[k] == '_' ? '-' : t->key[k];
-        printf("  %s %s\n        %s (default: %s)\n", flag, t->takes, t->meaning,
-               *t->value ? t->value : "none");
-    }
-    printf(
-        "  --config FILE\n        read these settings from an INI file, section [server]\n"
-        "  --check\n        say what is wrong with the settings and the files they name, and end:\n"
-        "        0 nothing, 2 something; changes nothing, also beside a running server\n"
-        "  --version, --help\n\n"
-        "Each setting may also come from the environment: TRIAGE_LISTEN, TRIAGE_DATA, ...\n"
-        "Flags override the environment, which overrides the file. SIGTERM drains and exits;\n"
-        "SIGHUP reads certificates, tokens and log_level again.\n\n"
-        "Examples:\n"
-        "  triaged --data /var/lib/triage/data\n"
-        "  triaged --listen 127.0.0.1:0 --engine memory\n"
-        "  triaged --config /etc/triage/triage.conf --durability os\n"
-        "  triaged --engine postgres --postgres 'host=db1 dbname=triage'\n"
-        "  triaged migrate --engine postgres --postgres 'host=db1 dbname=triage user=owner'\n"
-        "  triaged --check --config /etc/triage/triage.conf    (the settings)\n"
-        "  triaged check /var/lib/triage/data          (the data; see triaged check --help)\n"
-        "  triaged salvage /var/lib/triage/data -o out (see triaged salvage --help)\n");
+    make_table();
+    return i < setting_count ? &settings_table[i] : NULL;
 }
 
 /* The setting that a flag names; false when it is none. */
@@ -540,7 +504,7 @@ static enum settings_outcome take_word(struct settings *s, const char *flag)
     if (!strcmp(flag, "--version"))
         printf("triaged %s\n", TRIAGE_VERSION);
     else
-        help();
+        settings_help();
     return SETTINGS_EXIT_OK;
 }
 

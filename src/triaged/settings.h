@@ -75,6 +75,7 @@ struct settings {
     bool auto_create;
     char default_profile[16];
     uint32_t max_queues;
+    uint32_t metrics_queues;
     uint32_t inbox_max;
     uint32_t drain_seconds;
     char tokens_file[512];
@@ -89,6 +90,11 @@ struct settings {
 bool settings_is_variable(const char *name, size_t len);
 
 enum settings_outcome { SETTINGS_RUN, SETTINGS_EXIT_OK, SETTINGS_EXIT_USAGE };
+
+/* --complete=WORD, --help=man and --help=conf: what a shell may complete, and the pages triaged(8)
+ * and triage.conf(5), all from the table of the settings. False when argv asks for something else.
+ */
+bool settings_described(int argc, char **argv);
 
 /* Fills in everything. Says of every mistake in which line, variable or flag it is, on standard
  * error; what is right is filled in also then. */

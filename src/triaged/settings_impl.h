@@ -16,6 +16,27 @@ typedef void settings_each_fn(struct settings *s, const struct engine_kind *kind
                               const struct engine_setting *setting, size_t at);
 void settings_each_engine(struct settings *s, settings_each_fn *each);
 
+/* TRIAGE_LOG_LEVEL, --log-level; of the file log_level. */
+void settings_key_name(int source, const char *key, char out[80]);
+
+typedef bool parse_fn(const char *text, void *field, size_t size);
+
+struct setting {
+    const char *key;
+    const char *section; /* whose lines it takes, too; or NULL */
+    const char *value;   /* the default */
+    parse_fn *parse;     /* NULL: a list */
+    size_t offset, size;
+    const char *takes;
+    const char *meaning;
+};
+
+/* Every setting, in the order of --help; NULL behind the last. */
+const struct setting *settings_at(size_t i);
+
+/* settings_help.c */
+void settings_help(void);
+
 /* settings_whole.c */
 void settings_finish(struct settings *s);
 

@@ -39,6 +39,7 @@ struct server {
     struct guard guard;
     struct rate *rate;
     struct moves *moves;
+    struct request_times *request_times;
     struct budget *budget;
     struct api_options api;
     atomic_bool draining;
@@ -317,6 +318,8 @@ static bool listen_all(struct server *s)
         .turn_counters = sum_turn_counters,
         .turn_counters_ctx = s,
         .moves = s->moves = moves_new(),
+        .request_times = s->request_times = request_times_new(),
+        .metrics_queues = c->metrics_queues,
     };
     bool resumed = false;
     for (uint32_t i = 0; i < s->set.count; i++) {
@@ -448,6 +451,7 @@ static void close_all(struct server *s)
     for (uint32_t i = 0; i < s->set.count; i++)
         worker_fini(&s->set.workers[i]);
     moves_free(s->moves);
+    request_times_free(s->request_times);
     auth_free(s->auth);
     guard_fini(&s->guard);
     rate_free(s->rate);
@@ -467,6 +471,8 @@ static void key_maps(void)
 int main(int argc, char **argv)
 {
     static struct server server;
+    if (settings_described(argc, argv))
+        return fflush(stdout) == 0 ? 0 : 2;
     if (rescue_wanted(argc, argv))
         return rescue_main(argc, argv);
     server.argc = argc;

@@ -77,6 +77,7 @@ void worker_open(struct worker *w, struct broker *b, const struct api_options *o
         return;
     w->port = broker_port_open(b, &w->loop);
     w->api = api_new(w->port, options);
+    api_watch(w->api, &w->turns);
     struct http_hooks hooks = {api_handle, api_admit, api_problem, w->api};
     w->http = http_server_new(&w->loop, &hooks, limits);
 }

@@ -469,6 +469,8 @@ static enum status settle(const char *q, enum engine_verb verb, const struct sho
     assert_int_equal(op.status, STATUS_OK);
     if (item.status == STATUS_OK && state)
         *state = item.state;
+    if (item.status == STATUS_OK)
+        assert_int_equal(item.slot, s->slot);
     if (item.status == STATUS_OK && verb == ENGINE_EXTEND)
         assert_int_equal(item.lease_until_ms, d.rig.now.wall_ms + lease_ms);
     return item.status;

@@ -89,7 +89,7 @@ uint64_t rig_counter(const struct rig *r, const char *name)
     for (uint32_t i = 0, place = 0; i < kind->counter_count; i++) {
         if (strcmp(kind->counters[i].name, name) == 0)
             return r->engine->counters.own[place];
-        place += kind->counters[i].label ? kind->counters[i].label_count : 1;
+        place += engine_counter_places(&kind->counters[i]);
     }
     return 0;
 }

@@ -191,6 +191,41 @@ static void extending_moves_the_end_of_the_lease(void **state)
     refused_everywhere(&a, STATUS_RECEIPT_EXPIRED);
 }
 
+static void a_receipt_tells_how_long_the_lease_is_held(void **state)
+{
+    (void)state;
+    make();
+    put(Q, "a", 1);
+    sleep_ms(700);
+    struct shown a = claim_one(Q);
+    assert_int_equal(receipt_held_ms(a.receipt, d.rig.now.wall_ms), 0);
+    sleep_ms(4000);
+    assert_int_equal(extend(Q, &a, 9000), STATUS_OK);
+    restart();
+    sleep_ms(5000);
+    assert_int_equal(receipt_held_ms(a.receipt, d.rig.now.wall_ms), 9000);
+    assert_int_equal(release(Q, &a), STATUS_OK);
+    struct shown again = claim_one(Q);
+    assert_int_equal(receipt_held_ms(again.receipt, d.rig.now.wall_ms), 0);
+    assert_memory_not_equal(again.receipt + RECEIPT_TIME_BYTES, a.receipt + RECEIPT_TIME_BYTES,
+                            RECEIPT_BYTES - RECEIPT_TIME_BYTES);
+}
+
+static void an_escalated_message_is_settled_at_its_new_level(void **state)
+{
+    (void)state;
+    make();
+    for (int i = 0; i < 3; i++) { /* settle() compares the levels */
+        assert_int_equal(move(Q, put(Q, "a", 1), 0, NULL, NULL).status, STATUS_OK);
+        struct shown a = claim_one(Q);
+        assert_int_equal(a.slot, slot_of(Q, 0));
+        enum status status = i == 0   ? ack(Q, &a)
+                             : i == 1 ? nack(Q, &a, 60000, NULL, NULL)
+                                      : release(Q, &a);
+        assert_int_equal(status, STATUS_OK);
+    }
+}
+
 static void a_release_does_not_count(void **state)
 {
     (void)state;
@@ -348,6 +383,8 @@ int main(void)
         TEST(a_receipt_is_used_once),
         TEST(items_of_one_ack_are_judged_one_by_one),
         TEST(extending_moves_the_end_of_the_lease),
+        TEST(a_receipt_tells_how_long_the_lease_is_held),
+        TEST(an_escalated_message_is_settled_at_its_new_level),
         TEST(a_release_does_not_count),
         TEST(the_last_failed_attempt_is_death),
         TEST(the_last_lease_to_run_out_is_death),

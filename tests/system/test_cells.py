@@ -387,6 +387,57 @@ def test_cells_are_listed_with_what_they_hold(three):
     assert all(c["partitions"] == c["open"] == 2 and c["state"] == "ok" for c in cells)
 
 
+def split_of(server, cell):
+    cells = server.client().get("/v1/cells")["cells"]
+    return next((c["split"], c["split_detail"]) for c in cells if c["cell"] == cell)
+
+
+def test_nothing_is_split_unless_it_is_asked_for(three):
+    assert {split_of(three, cell) for cell in "abc"} == {("off", "")}
+
+
+def test_a_partition_that_is_too_deep_gives_half_of_its_keys_away(start):
+    """After that it rests. Nothing that is stored moves, and a known key is known."""
+    server = start(engine="cells", flags=cells(["memory"] * 2) + [
+        "--split", "on", "--split-depth", "40", "--split-after-seconds", "1",
+        "--split-rest-seconds", "3600"])
+    queue = server.queue("q")
+    queue.configure(dedup={"window_seconds": 3600})
+    place(queue, "a", buckets="0-255")
+    assert split_of(server, "a") == ("calm", "")
+    keys = [f"key {n}" for n in range(100)]
+    for key in keys:
+        assert queue.enqueue(key, dedup_key=key)["partition"] == 0
+    until(lambda: placed(queue)["b"]["buckets"] == 128)
+    assert placed(queue)["a"]["ready"] == 100
+    assert all(queue.enqueue(key, dedup_key=key)["deduplicated"] for key in keys)
+    new = [queue.enqueue(key, dedup_key=f"new {key}")["partition"] for key in keys]
+    assert set(new) == {0, 1}
+    until(lambda: split_of(server, "a")[0] == "rests")
+    state, detail = split_of(server, "a")
+    assert "messages are ready (split_depth 40)" in detail, detail
+    assert "Last: 128 buckets of q went to b" in detail, detail
+    assert placed(queue)["b"]["buckets"] == 128
+    said = [line for line in server.log.lines if 'msg="cells: a queue is split"' in line]
+    assert len(said) == 1
+    assert "queue=q from=a to=b buckets=128 of=256 cause=depth" in said[0], said
+    assert len(taken(queue, 200)) == 200
+
+
+def test_a_partition_without_another_that_has_room_is_not_split(start):
+    server = start(engine="cells", flags=cells(["memory"] * 2) + [
+        "--split", "on", "--split-depth", "10", "--split-after-seconds", "1"])
+    queue = server.queue("q")
+    queue.configure()
+    for n in range(200):
+        queue.enqueue(n, dedup_key=f"key {n}")
+    before = placed(queue)
+    until(lambda: split_of(server, "a")[0] == "no-room")
+    assert "no other cell has room" in split_of(server, "a")[1]
+    assert [p["buckets"] for p in placed(queue).values()] == [
+        p["buckets"] for p in before.values()]
+
+
 def test_a_server_that_was_stopped_stores_nothing_in_a_closed_cell(two):
     """Its requests were on the way when the other server closed the cell."""
     here, there = (server.queue("q") for server in two)

@@ -40,8 +40,8 @@ def test_levels_have_their_names_beside_their_numbers(shell, queue):
     table = shell.ok("stats", queue.name).split("levels, most urgent first:\n")[1].splitlines()
     assert [row.split("  ")[0] for row in table] == \
         ["level", "CRITICAL (0)", "HIGH (1)", "NORMAL (2)", "LOW (3)", "BACKGROUND (4)"]
-    assert table[2].split()[-4:] == ["1", "0", "0", "0"]  # ready, scheduled, in flight, dead
-    assert table[1].split()[-4:] == ["0", "0", "0", "1"]
+    assert table[2].split()[-5:-1] == ["1", "0", "0", "0"]  # ready, scheduled, in flight, dead; then an age
+    assert table[1].split()[-5:-1] == ["0", "0", "0", "1"]
     shown = shell.ok("queue", "get", queue.name)
     assert "NORMAL (2)" in shown.split("levels, most urgent first:")[0], "the default's name"
     assert "CRITICAL (0)" in shown.split("levels, most urgent first:")[1]

@@ -78,6 +78,78 @@ def test_queues_are_listed_by_prefix_in_pages(api, queue):
     assert all(entry["depth"] == 1 for entry in seen)
 
 
+def fill(queue, dead=0, leased=0, scheduled=0, ready=0):
+    """So many of each, with nothing that time changes."""
+    queue.configure(max_attempts=1, visibility_timeout_seconds=43200)
+    queue.put_all([{"payload": "x"}] * (dead + leased + ready))
+    taken = queue.take(max=dead + leased) if dead + leased else []
+    for message in taken[:dead]:
+        assert queue.nack(message).status == 200
+    queue.put_all([{"payload": "x", "delay_seconds": 86400}] * scheduled)
+
+
+def test_queues_are_listed_by_trouble_and_by_each_of_their_counts(api, queue):
+    stem = queue.name + "."
+    fill(Queue(api, stem + "calm"))
+    fill(Queue(api, stem + "few-dead"), dead=1, scheduled=9)
+    fill(Queue(api, stem + "deep"), scheduled=7)
+    fill(Queue(api, stem + "busy"), leased=3, scheduled=2)
+    fill(Queue(api, stem + "idle"), leased=2, scheduled=2)
+    fill(Queue(api, stem + "many-dead"), dead=4)
+
+    def names(**query):
+        answer = api.get("/v1/queues", prefix=stem, **query)
+        assert answer.status == 200, answer
+        return [row["name"].removeprefix(stem) for row in answer["queues"]]
+
+    trouble = ["many-dead", "few-dead", "deep", "busy", "idle", "calm"]
+    assert names(sort="trouble") == trouble
+    assert names(sort="trouble", reverse=True) == trouble[::-1]
+    assert names(sort="trouble", limit=2, skip=1) == trouble[1:3]
+    assert names(sort="trouble", skip=6) == names(skip=6) == []
+    assert names(sort="name", skip=2, limit=2) == names()[2:4] == sorted(trouble)[2:4]
+    assert names(sort="depth")[:2] == names(sort="scheduled")[:2] == ["few-dead", "deep"]
+    assert names(sort="in_flight")[:2] == ["busy", "idle"]
+    assert names(sort="dead")[:2] == ["many-dead", "few-dead"]
+    assert names(sort="ready") == names(sort="oldest") == sorted(trouble), "equal ones by name"
+    assert sorted(names(sort="claims")[-2:]) == ["calm", "deep"], "the only ones without a claim"
+    assert names(contains="DEAD", sort="dead") == ["many-dead", "few-dead"]
+    assert names(contains="no-such") == []
+    assert api.get("/v1/queues", prefix=stem, sort="trouble", limit=2)["next"] is None
+    assert api.get("/v1/queues", prefix=stem, limit=2)["next"] == stem + "calm"
+    for wrong in ({"sort": "size"}, {"skip": -1}, {"contains": "a/b"}, {"details": "perhaps"}):
+        assert api.get("/v1/queues", **wrong).refusal == (422, "invalid-field"), wrong
+
+
+def test_a_list_with_details_has_what_the_stats_have_and_the_sums(api, queue):
+    first, second = Queue(api, queue.name + ".a"), Queue(api, queue.name + ".b")
+    fill(first, dead=1, leased=2, scheduled=3, ready=4)
+    fill(second, ready=5, leased=1)
+    assert second.post("pause").status == 200
+    answer = api.get("/v1/queues", prefix=queue.name + ".", limit=1, details=True, sort="dead")
+    [row], stats, together = answer["queues"], first.stats(), answer["all"]
+    assert (row["waiting_consumers"], row["bytes"]) == (0, stats["bytes"])
+    assert row["totals"] == stats["totals"] and row["claims_per_second"] > 0
+    assert (together["queues"], together["paused"]) == (2, 1)
+    assert (together["dead"], together["in_flight"], together["scheduled"], together["ready"],
+            together["depth"]) == (1, 3, 3, 9, 12)
+    assert together["totals"]["enqueued"] == 16 and together["totals"]["claimed"] == 4
+    plain = api.get("/v1/queues", prefix=queue.name + ".")
+    assert "all" not in plain.json and "totals" not in plain["queues"][0]
+
+
+def test_each_level_tells_the_age_of_its_oldest_message(queue):
+    queue.configure(levels=[{"name": "urgent"}, {"name": "later"}])
+    queue.put("x", priority="later")
+    until(lambda: queue.stats()["oldest_message_age_seconds"] >= 1)
+    queue.put("y", priority="urgent")
+    stats = queue.stats()
+    ages = [level["oldest_message_age_seconds"] for level in stats["levels"]]
+    assert ages[1] >= 1 and ages[0] < ages[1], stats
+    queue.take(max=2)
+    assert [each["oldest_message_age_seconds"] for each in queue.stats()["levels"]] == [0, 0]
+
+
 def test_an_empty_queue_is_deleted_and_gone(api, queue):
     api.put(queue.path, {})
     assert api.delete(queue.path).status == 204

@@ -116,6 +116,59 @@ class Side:
         return self.queue.post("move", to=url, **fields)
 
 
+class Flood:
+    """Claims to be an empty server of Triage. Answers to claims begin, and end when they may."""
+
+    def __init__(self, size):
+        self.size = size
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        file = client.makefile("rwb")
+        try:
+            while line := file.readline():
+                length = 0
+                while (header := file.readline()) not in (b"\r\n", b""):
+                    if header.lower().startswith(b"content-length:"):
+                        length = int(header.split(b":")[1])
+                file.read(length)
+                self.answer(file, line)
+        except OSError:
+            pass
+
+    def answer(self, file, line):
+        verb, path, _ = line.split(b" ", 2)
+        status, body = b"201 Created", b"{}"
+        if verb == b"GET":
+            status, body = b"404 Not Found", b'{"type":"urn:triage:queue-not-found"}'
+        if path.endswith(b"/claim"):
+            status, body = b"200 OK", b'{"messages":[%s]}' % (b" " * self.size)
+        file.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+        file.write(body[:-1])
+        file.flush()
+        if path.endswith(b"/claim"):
+            self.begun.release()
+            self.may_end.wait(DEADLINE)
+        file.write(body[-1:])
+        file.flush()
+
+    def close(self):
+        self.may_end.set()
+        self.socket.close()
+
+
 TARGETS = {
     "postgres": lambda tmp_path: {"engine": "postgres"},
     "local": lambda tmp_path: {"engine": "local"},
@@ -314,6 +367,37 @@ def test_answers_that_are_lost_do_not_double_anything(two, door):
     stats = new.queue.stats()
     assert (stats["ready"], stats["totals"]["enqueued"]) == (1500, 1500)
     assert new.queue.take_payloads(1500) == list(range(1500))
+
+
+def test_answers_of_the_new_server_count_like_others(start):
+    """What the new server answers is in the memory of the old one until its client has it. There
+    is room for it, or it is refused, before or while it comes."""
+    budget, size = 128 << 20, 8 << 20
+    server = start(engine="memory", webhook_local="on", buffers_limit=budget)
+    queue, flood, number = server.queue(NAME), Flood(size), 40
+    held = lambda: server.metrics()["triage_http_budget_bytes"]
+    try:
+        queue.configure(**CONFIG)
+        assert queue.post("move", to=flood.url).status == 202
+        claims = [socket.create_connection(server.address, DEADLINE) for _ in range(number)]
+        for each in claims:
+            each.sendall(b"POST %s/messages/claim HTTP/1.1\r\nHost: localhost\r\n"
+                         b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+                         % queue.path.encode())
+        until(lambda: held() > budget / 2)
+        until(lambda: server.metrics()["triage_http_refused_answers_total"] > 0)
+        assert held() <= budget
+        flood.may_end.set()
+        answers = [each.recv(12) for each in claims]
+        # An address above its share also loses connections.
+        assert set(answers) <= {b"HTTP/1.1 200", b"HTTP/1.1 503", b""}, collections.Counter(answers)
+        for each in claims:
+            each.close()
+        until(lambda: held() < 1 << 20)
+        assert server.queue(NAME).claim().json == {"messages": []}
+    finally:
+        flood.close()
+    server.stop()
 
 
 def test_an_enqueue_is_acknowledged_after_the_target_did(pair, door):

@@ -189,6 +189,8 @@ def test_real_answers_fit_their_schemas(document, queue, api):
     fits("post", QUEUE + "/dead/purge", api.post(queue.path + "/dead/purge"))
     fits("get", QUEUE + "/stats", api.get(queue.path + "/stats"))
     fits("get", "/v1/queues", api.get("/v1/queues"))
+    fits("get", "/v1/queues", api.get("/v1/queues", sort="trouble", details=True, limit=1))
+    fits("get", "/v1/queues", api.get("/v1/queues", sort="nonsense"))
     fits("delete", QUEUE, api.delete(queue.path))
     fits("post", QUEUE + "/purge", queue.post("purge"))
     fits("get", "/v1/info", api.get("/v1/info"))

@@ -1,12 +1,14 @@
 /* The handlers, from request to answer. */
 #include "api/auth.h"
+#include "api/call.h"
+#include "api/mover.h"
 #include "unit/api_rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* One claimed message: its id and receipt. */
-static void claim_one(char id[64], char receipt[64])
+static void claim_message(char id[64], char receipt[64])
 {
     assert_int_equal(ask(VERB_POST, "/v1/queues/q/messages/claim", NULL), 200);
     const struct json_token *list = json_get(&t.doc, 0, "messages");
@@ -32,7 +34,7 @@ static void a_message_goes_in_out_and_away(void **state)
                          "{\"payload\":\"hi\",\"priority\":9,\"metadata\":{\"a\":1}}"),
                      201);
     assert_memory_equal(text("message_id"), "msg_", 4);
-    claim_one(id, receipt);
+    claim_message(id, receipt);
     assert_string_equal(t.headers, "Cache-Control: no-store\r\n");
     assert_non_null(strstr(buf_cstr(&t.body), "\"payload\":\"hi\",\"priority\":9,\"level\":\"9\""));
     assert_non_null(strstr(buf_cstr(&t.body), "\"attempt\":1,\"visibility_timeout\":30,"
@@ -57,7 +59,7 @@ static void receipts_nack_release_and_extend(void **state)
     (void)state;
     ask(VERB_PUT, "/v1/queues/q", "{\"max_attempts\":2,\"retry\":{\"backoff\":\"none\"}}");
     ask(VERB_POST, "/v1/queues/q/messages", "{\"payload\":[1,2]}");
-    claim_one(id, receipt);
+    claim_message(id, receipt);
     path_of(path, id, "/extend");
     snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\"}", receipt);
     ask(VERB_POST, path, body);
@@ -73,7 +75,7 @@ static void receipts_nack_release_and_extend(void **state)
     ask(VERB_POST, path, body);
     problem_is(409, "receipt-expired", NULL);
     for (int i = 0; i < 2; i++) {
-        claim_one(id, receipt);
+        claim_message(id, receipt);
         path_of(path, id, "/nack");
         snprintf(body, sizeof(body), "{\"receipt_handle\":\"%s\",\"reason\":\"b\\u00e4d\"}",
                  receipt);
@@ -462,6 +464,33 @@ static void what_shows_messages_needs_room_for_them(void **state)
     assert_int_equal(budget_counters(t.budget).budget_bytes, 0);
 }
 
+/* The only request that is under way. */
+static struct request *taken(void)
+{
+    assert_int_equal(t.queued, 1);
+    return t.queue[--t.queued];
+}
+
+static void a_move_that_begins_as_its_mover_ends_has_a_mover(void **state)
+{
+    struct move_progress progress;
+    (void)state;
+    t.api->options.moves = moves_new();
+    mover_start(t.api, "q");
+    struct request *look = taken(); /* it has seen a queue that does not move */
+    mover_start(t.api, "q");        /* and now it does: this mover is found */
+    look->done(look);
+    mover_progress(t.api->options.moves, "q", &progress);
+    assert_true(progress.running);
+    look = taken(); /* it looks once more; and if nobody asked meanwhile, it ends */
+    look->done(look);
+    mover_progress(t.api->options.moves, "q", &progress);
+    assert_false(progress.running);
+    assert_int_equal(t.queued, 0);
+    moves_free(t.api->options.moves);
+    t.api->options.moves = NULL;
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, api_setup, api_teardown)
@@ -482,6 +511,7 @@ int main(void)
         TEST(tokens_and_draining_stand_before_the_handlers),
         TEST(a_claim_waits_only_where_there_is_a_place),
         TEST(what_shows_messages_needs_room_for_them),
+        TEST(a_move_that_begins_as_its_mover_ends_has_a_mover),
     };
 #undef TEST
     return cmocka_run_group_tests_name("api calls", tests, NULL, NULL);

@@ -103,6 +103,22 @@ static void receipts_come_back_from_text(void **state)
     }
 }
 
+static void a_receipt_knows_its_age(void **state)
+{
+    (void)state;
+    uint8_t receipt[RECEIPT_BYTES];
+    const int64_t now_ms = 1763495000123;
+    memset(receipt, 0xff, sizeof(receipt));
+    receipt_stamp(receipt, now_ms);
+    assert_int_equal(receipt_held_ms(receipt, now_ms), 0);
+    assert_int_equal(receipt_held_ms(receipt, now_ms + 86400000), 86400000);
+    assert_int_equal(receipt_held_ms(receipt, now_ms - 1), -1);
+    assert_int_equal(receipt_held_ms(receipt, now_ms + RECEIPT_HELD_MAX_MS + 1), -1);
+    int64_t wrap_ms = (now_ms | 0xffffffffff) - 5; /* the stamp begins at 0 again in between */
+    receipt_stamp(receipt, wrap_ms);
+    assert_int_equal(receipt_held_ms(receipt, wrap_ms + 10), 10);
+}
+
 static void receipts_that_are_none_are_refused(void **state)
 {
     (void)state;
@@ -173,6 +189,7 @@ int main(void)
         cmocka_unit_test(ids_of_other_lengths_are_refused),
         cmocka_unit_test(ids_sort_by_queue_level_time_and_arrival),
         cmocka_unit_test(receipts_come_back_from_text),
+        cmocka_unit_test(a_receipt_knows_its_age),
         cmocka_unit_test(receipts_that_are_none_are_refused),
         cmocka_unit_test(a_message_starts_with_nothing),
         cmocka_unit_test(a_body_has_three_parts),

@@ -64,9 +64,12 @@ static void a_text_means_what_was_written(void **state)
     (void)state;
     assert_same_again();
     assert_true(placement_want(&p, "b", "9\n8\n", &why));
-    assert_true(placement_drain(&p, "c", 1000, &why));
+    assert_true(placement_drain(&p, "c", &why));
     assert_same_again();
     assert_true(placement_want(&p, "b", NULL, &why));
+    assert_same_again();
+    placement_settle(&p, 2, p.epoch, 1000);
+    assert_same_again();
     assert_true(placement_remove(&p, "c", 1001, &why));
     assert_same_again();
 }
@@ -76,7 +79,7 @@ static void a_drained_seat_has_no_buckets_and_its_keys_are_looked_for(void **sta
     (void)state;
     struct placement before;
     placement_copy(&p, &before);
-    assert_true(placement_drain(&p, "b", 1000, &why));
+    assert_true(placement_drain(&p, "b", &why));
     assert_int_equal(p.seats[1].state, SEAT_DRAINING);
     assert_int_equal(placement_bucket_count(&p, 1), 0);
     assert_int_equal(placement_bucket_count(&p, 0), 128);
@@ -90,11 +93,11 @@ static void a_drained_seat_has_no_buckets_and_its_keys_are_looked_for(void **sta
 static void the_last_open_seat_stays_open(void **state)
 {
     (void)state;
-    assert_true(placement_drain(&p, "a", 1000, &why));
-    assert_true(placement_drain(&p, "b", 1000, &why));
+    assert_true(placement_drain(&p, "a", &why));
+    assert_true(placement_drain(&p, "b", &why));
     struct placement next;
     placement_copy(&p, &next);
-    assert_false(placement_drain(&next, "c", 1000, &why));
+    assert_false(placement_drain(&next, "c", &why));
     assert_non_null(why);
     placement_fini(&next);
 }
@@ -103,7 +106,9 @@ static void a_seat_goes_when_its_keys_are_forgotten(void **state)
 {
     (void)state;
     assert_false(placement_remove(&p, "b", 0, &why)); /* open */
-    assert_true(placement_drain(&p, "b", 1000, &why));
+    assert_true(placement_drain(&p, "b", &why));
+    assert_false(placement_remove(&p, "b", 5000, &why)); /* nobody knows yet until when */
+    placement_settle(&p, 1, p.epoch, 1000);
     assert_false(placement_remove(&p, "b", 999, &why));
     assert_true(placement_remove(&p, "b", 1000, &why));
     placement_tidy(&p, 0); /* of a seat that is out nothing is looked for */
@@ -113,13 +118,42 @@ static void a_seat_goes_when_its_keys_are_forgotten(void **state)
 static void a_new_seat_takes_a_fair_share(void **state)
 {
     (void)state;
-    assert_true(placement_open(&p, "d", 1000, &why));
+    assert_true(placement_open(&p, "d", &why));
     assert_int_equal(placement_seat(&p, "d"), 3);
     assert_int_equal(placement_bucket_count(&p, 3), 64);
     assert_int_equal(p.moved_count, 3);
-    assert_true(placement_open(&p, "d", 1000, &why)); /* once more changes nothing */
+    assert_true(placement_open(&p, "d", &why)); /* once more changes nothing */
     assert_int_equal(placement_bucket_count(&p, 3), 64);
+    placement_tidy(&p, 1000000);
+    assert_int_equal(p.moved_count, 3); /* they have no end yet */
+    for (uint32_t seat = 0; seat < 3; seat++)
+        placement_settle(&p, seat, p.epoch, 1000);
     placement_tidy(&p, 1000);
+    assert_int_equal(p.moved_count, 0);
+}
+
+static void a_move_has_no_end_before_its_old_cell_was_told(void **state)
+{
+    (void)state;
+    struct bucket_set one = {{1}}, two = {{1 << 3}}; /* bucket 0 and bucket 3, both at "a" */
+    p.epoch = 5;
+    assert_true(placement_give(&p, "b", &one, &why));
+    p.epoch = 6;
+    assert_true(placement_give(&p, "b", &two, &why));
+    assert_int_equal(p.moved_count, 2);
+    assert_false(placement_unsettled(&p, 0, 4)); /* the cell has an older placement */
+    placement_settle(&p, 0, 4, 1000);
+    assert_int_equal(p.moved[0].until_ms, MOVED_FOR_GOOD);
+    assert_true(placement_unsettled(&p, 0, 5));
+    placement_settle(&p, 0, 5, 1000);
+    assert_false(placement_unsettled(&p, 0, 5));
+    assert_true(placement_unsettled(&p, 0, 6));
+    placement_settle(&p, 0, 6, 2000);
+    placement_tidy(&p, 1000);
+    assert_int_equal(p.moved_count, 1);
+    assert_true(bucket_set_has(&p.moved[0].buckets, 3));
+    assert_int_equal(p.moved[0].until_ms, 2000);
+    placement_tidy(&p, 2000);
     assert_int_equal(p.moved_count, 0);
 }
 
@@ -127,13 +161,12 @@ static void moves_of_buckets_have_a_limit(void **state)
 {
     (void)state;
     struct bucket_set one = {{1}};
-    int64_t until = 1;
     bool fits = true;
-    for (; fits && until <= 2 * MOVED_MAX; until++)
-        fits = placement_give(&p, until % 2 ? "b" : "a", &one, until, &why);
+    for (; fits && p.epoch <= 2 * MOVED_MAX; p.epoch++)
+        fits = placement_give(&p, p.epoch % 2 ? "b" : "a", &one, &why);
     assert_false(fits);
     assert_int_equal(p.moved_count, MOVED_MAX);
-    assert_false(placement_give(&p, "nobody", &one, 1, &why));
+    assert_false(placement_give(&p, "nobody", &one, &why));
 }
 
 static void sets_of_buckets_are_read_to_the_letter(void **state)
@@ -204,6 +237,7 @@ int main(void)
         TEST(the_last_open_seat_stays_open),
         TEST(a_seat_goes_when_its_keys_are_forgotten),
         TEST(a_new_seat_takes_a_fair_share),
+        TEST(a_move_has_no_end_before_its_old_cell_was_told),
         TEST(moves_of_buckets_have_a_limit),
         TEST(sets_of_buckets_are_read_to_the_letter),
         TEST(what_a_store_gives_back_may_be_anything),

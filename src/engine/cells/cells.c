@@ -35,11 +35,24 @@ static trip_verb *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_PLACEMENT] = trip_placement,
 };
 
+static void sum_commits(struct cells_engine *c)
+{
+    struct durations *sum = &c->base.counters.commits;
+    *sum = (struct durations){0};
+    for (uint32_t i = 0; i < c->cell_count; i++) {
+        const struct durations *one = &c->cells[i].engine->counters.commits;
+        sum->sum += one->sum;
+        for (int b = 0; b < DURATION_BUCKETS; b++)
+            sum->buckets[b] += one->buckets[b];
+    }
+}
+
 /* The caller reads these in the struct it holds. */
 static void sync_base(struct cells_engine *c)
 {
     struct engine_counters *sum = &c->base.counters;
     uint32_t reading = 0, failed = 0, away = 0;
+    uint64_t groups = sum->groups;
     sum->groups = sum->group_ops = sum->commit_us = 0;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         const struct engine *e = c->cells[i].engine;
@@ -50,6 +63,8 @@ static void sync_base(struct cells_engine *c)
         sum->group_ops += e->counters.group_ops;
         sum->commit_us += e->counters.commit_us;
     }
+    if (sum->groups != groups)
+        sum_commits(c);
     c->base.reading = reading;
     c->base.failed = failed == c->cell_count;
     if (c->shard == 0) {

@@ -129,6 +129,64 @@ static void claim_finish(struct trip *t)
         claims_next(w);
 }
 
+/* Cells that hesitate */
+
+static bool known_without_them(const struct trip *t)
+{
+    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
+        const struct partition *p = &t->whole->partitions[i];
+        for (uint32_t step = 0; !p->cell->hesitates && step < plan_of(t)->step_count; step++) {
+            if (hoped_for(t, p, step) > 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What they have is passed over: they are taken for cells that have nothing. */
+static void pass_over(struct trip *t)
+{
+    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
+        if (t->cells->cells[i].hesitates)
+            t->barren[i] = UINT8_MAX;
+    }
+}
+
+static bool waits_for_them_alone(const struct trip *t)
+{
+    for (const struct cell_part *p = t->parts; p; p = p->next) {
+        if (!p->cell->hesitates || !p->droppable)
+            return false;
+    }
+    return true;
+}
+
+static struct trip *first_held(const struct cell *cell)
+{
+    for (const struct cell_part *p = cell->parts; p; p = p->cell_next) {
+        struct trip *t = p->trip;
+        if (t && t->op->verb == ENGINE_CLAIM && t->barren && waits_for_them_alone(t) &&
+            (t->op->claim.found > 0 || known_without_them(t)))
+            return t;
+    }
+    return NULL;
+}
+
+bool claims_leave(struct cell *cell)
+{
+    bool any = false;
+    for (struct trip *t; (t = first_held(cell)); any = true) {
+        pass_over(t);
+        t->fresh = false; /* if others were faster, all are asked once more */
+        t->submitting = true;
+        while (t->parts)
+            part_leave(t->parts);
+        t->submitting = false;
+        t->then(t);
+    }
+    return any;
+}
+
 /* Parts */
 
 static void keep_stray(struct cell_part *p, const struct engine_queue *q, const struct message *m)
@@ -606,7 +664,7 @@ static bool claims_know(const struct whole *w)
 
 static bool is_stale(const struct partition *p)
 {
-    return partition_serves(p) && !cell_is_live(p->cell) &&
+    return partition_serves(p) && !cell_is_live(p->cell) && !p->cell->hesitates &&
            p->whole->cells->now.mono_ms - p->known_ms > STALE_MS;
 }
 
@@ -653,6 +711,8 @@ static void claim_begin(struct trip *t)
     }
     if (t->whole->there > 1)
         look_around(t->whole);
+    if (known_without_them(t))
+        pass_over(t);
     claim_round(t);
 }
 

@@ -18,16 +18,21 @@
 #include "base/map.h"
 #include "base/tag.h"
 #include "engine/cells/placement.h"
+#include "engine/cells/split.h"
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <pthread.h>
 
 #define CELLS_MAX     1024
 #define CELLS_METERED 64 /* so many have metrics of their own */
 
 /* A cell that has not answered for so long is away: nobody waits for it any more. */
-#define CELL_SILENCE_MS 1000
-#define CELL_HEARD      INT64_MIN /* just now: the next look at the clock says when that was */
+#define CELL_SILENCE_MS   1000
+/* A claim that other cells have something for does not wait so long: for one that owes an answer
+ * for four times as long as its slowest answer of late, and for at least this time. */
+#define CELL_HESITATES_MS 250
+#define CELL_HEARD        INT64_MIN /* just now: the next look at the clock says when that was */
 
 struct cells_engine;
 struct whole;
@@ -70,7 +75,9 @@ struct cell {
     uint32_t under_way; /* parts */
     int64_t heard_ms;   /* mono: since when it owes an answer, or when it gave the last one */
     bool away;
-    uint32_t outages;           /* how often it was away */
+    bool hesitates;             /* it owes an answer, and claims do not wait for it */
+    int64_t slow_ms;            /* its slowest answer of late */
+    uint32_t outages;           /* how often it was away, or hesitated */
     uint64_t looks;             /* at heads of its partitions */
     bool submitted;             /* since the last flush */
     struct cell_part *parts;    /* under way */
@@ -78,6 +85,9 @@ struct cell {
     bool sweep_due;
     bool patient; /* the next sweep is waited for: the last one had schedules, and nobody heard */
     int64_t swept_ms; /* mono: the last sweep was submitted */
+    /* What it had counted when splits were thought about last, and what its commits took since. */
+    uint64_t split_groups, split_commit_us;
+    uint32_t commit_ms;
 };
 
 /* A queue in a cell. */
@@ -96,6 +106,8 @@ struct partition {
     int64_t looked_ms;      /* mono: the last look was submitted */
     int64_t known_ms;       /* mono: what is known of its heads was asked for; 0: nothing is */
     uint32_t moments;       /* of its handle, when known_ms was set */
+    int64_t over_ms;        /* mono: since when it is over what splits are for; 0: it is not */
+    uint64_t split_count;   /* what was put there when splits were thought about last */
 };
 
 /* A queue as the caller sees it. */
@@ -115,9 +127,11 @@ struct whole {
     bool thin;            /* it lacked a partition when it was looked at last */
     struct cell *puts_to; /* where the last message without a key went */
     struct placement placement;
-    bool unseated; /* it had a partition without a seat when it was looked at last */
-    bool banded;   /* a cell names the levels that it wants */
-    bool placing;  /* a change of the placement is under way that nobody waits for */
+    bool unsettled; /* moves of buckets wait for their end: counted in cells->unsettled */
+    bool unseated;  /* it had a partition without a seat when it was looked at last */
+    bool banded;    /* a cell names the levels that it wants */
+    bool placing;   /* a change of the placement is under way that nobody waits for */
+    struct split_plan *splitting; /* owned: proposed, and not answered yet: splits.c; or NULL */
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
@@ -128,12 +142,22 @@ struct whole {
     struct partition partitions[]; /* one for each cell, by its number */
 };
 
+/* What the last look said about splits of partitions in a cell. */
+struct split_seen {
+    enum split_state state;
+    uint32_t shard; /* whose look it was */
+    char now[160];  /* what is over, and what is waited for; empty: nothing is over */
+    char last[160]; /* the last split; empty: there was none */
+};
+
 /* What is shared by all shards. */
 struct cells_shared {
     struct engine_kind kind; /* cells_kind, with what its cells are capable of, and … */
     struct engine_counter counters[CELLS_COUNTERS]; /* … with their names */
     const char *names[CELLS_METERED];               /* NULL behind the last */
     struct window *window;                          /* owned */
+    struct split_terms split;
+    pthread_mutex_t split_lock; /* of what sites say of splits */
     uint32_t cell_count;
     struct site {
         char name[CELL_NAME_MAX + 1];
@@ -144,7 +168,8 @@ struct cells_shared {
         _Atomic int seat;            /* enum seat_state: of the cell as a whole */
         _Atomic bool away;           /* as the first shard sees it, as the next */
         _Atomic int64_t ahead_us;
-    } * sites; /* owned */
+        struct split_seen split; /* under split_lock */
+    } * sites;                   /* owned */
 };
 
 struct cells_engine {
@@ -161,6 +186,7 @@ struct cells_engine {
     struct engine_op *done_first, **done_last; /* to be reported by the next poll */
     uint64_t tour_number;
     uint32_t thin;        /* queues that lack a partition in some cell */
+    uint32_t unsettled;   /* queues that wait for a seat, or for the end of a move of buckets */
     int64_t published_ms; /* mono: the metrics have the window as of then */
     int64_t mended_ms;    /* mono: when partitions that are missing were last looked for */
     bool closing;         /* nothing is begun any more */
@@ -217,7 +243,8 @@ struct trip {
     bool *settled;      /* owned: PUT, IMPORT: items that have their answer; NULL: none has */
     struct placement *next_placement; /* owned: on its way to the home of the queue */
     bool stale;                       /* the home had a newer one */
-    uint64_t epoch;                   /* PUT: of the placement whose moves are looked at */
+    uint64_t epoch; /* PUT: of the placement whose moves are looked at. PLACEMENT: of the one that a
+                       partition had when it was removed */
 };
 
 #define WHOLE_TAG     TAG('w', 'h', 'o', 'l')
@@ -308,8 +335,20 @@ void place_tell_all(struct trip *t, struct whole *w);
 void wholes_place(struct cells_engine *c); /* what time does: new cells, cells that are told late */
 /* The partition of a seat; NULL: this server does not have it. */
 struct partition *place_partition(const struct whole *w, uint32_t seat);
-int64_t
-place_until_ms(const struct whole *w); /* until when a bucket that moves now is in two places */
+/* Gives moves of buckets their end in `next` whose old cells have been told. */
+void place_settle(const struct whole *w, struct placement *next);
+/* The same for a cell whose partition is gone, and had the placement of `epoch`. */
+void place_settle_gone(const struct whole *w, struct placement *next, const char *cell,
+                       uint64_t epoch);
+
+/* splits.c: partitions that are over for a while give a share away */
+struct split_terms split_terms_of(const struct engine_options *options);
+void wholes_split(struct cells_engine *c);
+/* The home has answered to the proposal of a placement. */
+void split_answered(struct whole *w, const struct engine_op *op);
+/* What is said of splits of partitions in this cell; any thread. `detail` gets words for people. */
+const char *split_show(struct cells_shared *shared, uint32_t cell, struct buf *detail);
+
 /* clock.c: the clocks of cells */
 int64_t time_from_cell(const struct cell *c, int64_t ms); /* to this process's clock */
 int64_t time_to_cell(const struct cell *c, int64_t ms);
@@ -342,7 +381,8 @@ struct cell_part *part_new_alone(struct cells_engine *c, struct cell *cell,
 /* Takes the caller's op as it is. */
 struct cell_part *part_copy(struct trip *t, struct partition *partition);
 void part_submit(struct cell_part *p);
-void part_drop(struct cell_part *p); /* its trip does not wait for it any more */
+void part_drop(struct cell_part *p);  /* its trip does not wait for it any more: it is away */
+void part_leave(struct cell_part *p); /* the same, while it is not known to be */
 /* Whether the partition's configuration is the one that the caller knows. */
 bool partition_is_known(const struct partition *p);
 void trip_pass(struct trip *t, struct partition *p); /* the op is for this partition alone */
@@ -378,6 +418,9 @@ void touched_in_cell(struct engine_op *op, struct engine_queue *q);
 
 /* claim.c */
 void claims_next(struct whole *w); /* the next of those that go one after the other */
+/* Claims that wait for cells that hesitate alone, this one among them, go on with what is known of
+ * the others. True: there were some. */
+bool claims_leave(struct cell *cell);
 
 /* over.c */
 extern const struct engine_counter cells_counters[CELLS_COUNTERS];

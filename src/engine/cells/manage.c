@@ -266,6 +266,7 @@ void wholes_mend(struct cells_engine *c)
     for (struct whole *w; c->thin > 0 && (w = whole_of(map_each(&c->queues, &at)));)
         mend(w);
     wholes_place(c);
+    wholes_split(c);
 }
 
 /* Changing one. First every cell is asked whether it would take the change: a level may have

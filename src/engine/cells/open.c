@@ -121,6 +121,9 @@ static bool sites_parse(struct cells_shared *shared, const struct engine_options
         }
         at += len + (at[len] == '\n');
     }
+    const char *split = engine_option_text(options, "split");
+    if (*split && strcmp(split, "on") != 0 && strcmp(split, "off") != 0)
+        buf_printf(error, "%ssplit: is on or off", error->len > before ? "\n" : "");
     if (shared->cell_count == 0 && error->len == before)
         buf_lit(error, "cell: there is none; write NAME = ENGINE:STORE for each into the section "
                        "[cells] of triage.conf, or give --cell NAME=ENGINE:STORE");
@@ -161,6 +164,7 @@ static enum status cells_open(const struct engine_options *options, uint32_t sha
         return status;
     }
     cells_kind_make(shared, &cells_kind);
+    shared->split = split_terms_of(options);
     for (uint32_t i = 0; i < shard_count; i++)
         shards[i] = &cells_shard_new(shared, i, options)->base;
     return STATUS_OK;
@@ -198,6 +202,42 @@ static const struct engine_setting settings[] = {
              "and in the file each is a line NAME = ENGINE:STORE of the section [cells]",
      .section = "cells",
      .unused = "the cells are not used"},
+    {.name = "split",
+     .type = ENGINE_TEXT,
+     .max = 3,
+     .value = "off",
+     .takes = "on|off",
+     .help =
+         "cells: a partition that is over split_commit_ms or split_depth gives half of its dedup "
+         "keys to the cell with the most room"},
+    {.name = "split_commit_ms",
+     .type = ENGINE_NUMBER,
+     .min = 1,
+     .max = 60000,
+     .value = "50",
+     .takes = "MS",
+     .help = "a cell is over when its commits take longer on average"},
+    {.name = "split_depth",
+     .type = ENGINE_NUMBER,
+     .min = 1,
+     .max = UINT32_MAX,
+     .value = "1000000",
+     .takes = "COUNT",
+     .help = "a partition is over when more messages are ready in it"},
+    {.name = "split_after_seconds",
+     .type = ENGINE_NUMBER,
+     .min = 1,
+     .max = 86400,
+     .value = "60",
+     .takes = "SECONDS",
+     .help = "for how long without a pause it is over before it is split"},
+    {.name = "split_rest_seconds",
+     .type = ENGINE_NUMBER,
+     .min = 1,
+     .max = 86400,
+     .value = "600",
+     .takes = "SECONDS",
+     .help = "for how long a queue that was split is not split again"},
 };
 
 const struct engine_kind cells_kind = {

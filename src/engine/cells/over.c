@@ -19,6 +19,8 @@ void cells_sites_free(struct cells_shared *shared, uint32_t shard_count)
         free(s->store);
     }
     free(shared->sites);
+    if (shared->window)
+        pthread_mutex_destroy(&shared->split_lock);
     window_free(shared->window);
     free(shared);
 }
@@ -127,6 +129,7 @@ void cells_kind_make(struct cells_shared *shared, const struct engine_kind *kind
     for (uint32_t i = 0; i < BY_CELL_COUNT; i++)
         shared->counters[COUNT_BY_CELL + i].labels = shared->names;
     shared->window = window_new();
+    pthread_mutex_init(&shared->split_lock, NULL);
 }
 
 /* Over engines that somebody else has opened */
@@ -152,6 +155,7 @@ struct engine *cells_over(struct engine *const engines[], uint32_t count,
         s->shards = mem_dup(&engines[i], sizeof(engines[i]));
     }
     cells_kind_make(shared, &over_kind);
+    shared->split = split_terms_of(options);
     return &cells_shard_new(shared, 0, options)->base;
 }
 

@@ -99,6 +99,21 @@ static uint32_t slots_of(const struct queue_config *config, const char *levels)
     return slots;
 }
 
+/* The queues that wait for a seat of a partition, or for the end of moves of buckets: a sweep is
+ * due for them. */
+static void count_unsettled(struct whole *w)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < w->placement.moved_count; i++)
+        waits = waits || w->placement.moved[i].epoch > 0;
+    for (uint32_t i = 0; w->there > 1 && i < w->cells->cell_count; i++)
+        waits = waits || (w->partitions[i].q && w->partitions[i].seat < 0);
+    if (w->retired || waits == w->unsettled)
+        return;
+    w->cells->unsettled += waits ? 1 : -1;
+    w->unsettled = waits;
+}
+
 void place_seat(struct whole *w)
 {
     const struct placement *p = &w->placement;
@@ -120,6 +135,7 @@ void place_seat(struct whole *w)
         if (p->seats[i].state == SEAT_OPEN)
             at->wants = p->seats[i].levels ? slots_of(&w->face.config, p->seats[i].levels) : ~named;
     }
+    count_unsettled(w);
 }
 
 bool place_lacks(const struct whole *w)
@@ -127,12 +143,48 @@ bool place_lacks(const struct whole *w)
     return w->placement.epoch == 0 && w->cells->cell_count > 1;
 }
 
-int64_t place_until_ms(const struct whole *w)
+/* Moves of buckets. A key is never stored twice, however long servers and cells do not hear of each
+ * other:
+ *
+ *   1. Whoever goes by the move stores a key at the new cell only after the old one has the
+ *      placement (put.c: fence), and has said that it does not know the key.
+ *   2. A cell that has the placement refuses, in the transaction of the put, whoever goes by an
+ *      older one. So after (1) nothing comes to the old cell any more.
+ *   3. What came to the old cell before is known there for one dedup window from then on. So the
+ *      look-up may end one window after some server saw that the old cell has the placement, and
+ *      not one window after the move: a server that has not heard of the move, and an old cell that
+ *      has not either, may go on with each other for any time in between.
+ *
+ * The end is a time by the clock of whoever settles the move, and is read by the clocks of the
+ * others: this is what the slack is for. */
+
+static uint64_t epoch_at(const struct whole *w, uint32_t seat)
+{
+    const struct partition *p = place_partition(w, seat);
+    const struct queue_place *place = p ? place_of(p) : NULL;
+    return place ? place->epoch : 0;
+}
+
+static int64_t settled_until_ms(const struct whole *w)
 {
     const struct queue_config *config = &w->face.config;
     if (config->dedup_scope == DEDUP_LIVE)
         return MOVED_FOR_GOOD;
     return w->cells->now.wall_ms + config->dedup_window_ms + CLOCK_SLACK_MS;
+}
+
+void place_settle(const struct whole *w, struct placement *next)
+{
+    for (uint32_t i = 0; i < next->seat_count; i++)
+        placement_settle(next, i, epoch_at(w, i), settled_until_ms(w));
+}
+
+void place_settle_gone(const struct whole *w, struct placement *next, const char *cell,
+                       uint64_t epoch)
+{
+    int seat = placement_seat(next, cell);
+    if (seat >= 0)
+        placement_settle(next, (uint32_t)seat, epoch, settled_until_ms(w));
 }
 
 /* Telling */
@@ -196,6 +248,7 @@ static void proposed(struct cell_part *p)
     w->placing = false;
     if (p->partition->q)
         place_follow(w);
+    split_answered(w, &p->op);
     if (!t)
         return;
     t->status = p->op.status;
@@ -247,13 +300,17 @@ static void first_of(const struct whole *w, bool fresh, struct placement *p)
         else if (fresh)
             placement_add(p, cell_name(w->cells, i), SEAT_OPEN);
         else
-            placement_open(p, cell_name(w->cells, i), place_until_ms(w), &why);
+            placement_open(p, cell_name(w->cells, i), &why);
     }
-    if (fresh)
+    bool closes = false, open = cell_is_open(w->cells, home->cell->number);
+    for (uint32_t i = 1; !open && i < p->seat_count; i++) /* somebody has to take messages */
+        closes = closes || p->seats[i].state == SEAT_OPEN;
+    if (fresh) {
+        p->seats[0].state = closes ? SEAT_DRAINING : SEAT_OPEN;
         placement_spread(p);
-    if (!cell_is_open(w->cells, home->cell->number))
-        (void)placement_drain(p, cell_name(w->cells, home->cell->number),
-                              fresh ? 0 : place_until_ms(w), &why);
+    } else if (closes) {
+        (void)placement_drain(p, cell_name(w->cells, home->cell->number), &why);
+    }
 }
 
 void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struct trip *t))
@@ -271,7 +328,16 @@ void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struc
 }
 
 /* By time: a queue gets its first placement, a cell that was added its seat, a cell that was away
- * is told. */
+ * is told, moves of buckets get their end. */
+
+static bool can_settle(const struct whole *w)
+{
+    for (uint32_t i = 0; i < w->placement.seat_count; i++) {
+        if (placement_unsettled(&w->placement, i, epoch_at(w, i)))
+            return true;
+    }
+    return false;
+}
 
 static const struct partition *unseated_partition(const struct whole *w)
 {
@@ -305,8 +371,8 @@ static void close_seat(struct whole *w)
     placement_copy(&w->placement, &next);
     next.epoch++;
     placement_tidy(&next, w->cells->now.wall_ms);
-    if (placement_drain(&next, next.seats[seat].cell, place_until_ms(w), &why) &&
-        placement_fits(&next))
+    place_settle(w, &next);
+    if (placement_drain(&next, next.seats[seat].cell, &why) && placement_fits(&next))
         place_propose(NULL, w, &next);
     placement_fini(&next);
 }
@@ -318,7 +384,8 @@ static void place_alone(struct whole *w)
     const char *why;
     bool again = w->unseated; /* not before the second look: the queue may just be made */
     w->unseated = new != NULL;
-    if (w->placing || !whole_home(w) || !new || !again || w->placement.epoch >= INT64_MAX)
+    new = again ? new : NULL;
+    if (w->placing || !whole_home(w) || (!new && !can_settle(w)) || w->placement.epoch >= INT64_MAX)
         return;
     if (w->placement.epoch == 0) {
         first_of(w, false, &next);
@@ -326,12 +393,12 @@ static void place_alone(struct whole *w)
         placement_copy(&w->placement, &next);
         next.epoch++;
         placement_tidy(&next, w->cells->now.wall_ms);
+        place_settle(w, &next);
         /* It has its seat also when not all of its share can be given to it now. */
-        if (!cell_is_open(w->cells, new->cell->number))
+        if (new && !cell_is_open(w->cells, new->cell->number))
             placement_add(&next, cell_name(w->cells, new->cell->number), SEAT_DRAINING);
-        else
-            (void)placement_open(&next, cell_name(w->cells, new->cell->number), place_until_ms(w),
-                                 &why);
+        else if (new)
+            (void)placement_open(&next, cell_name(w->cells, new->cell->number), &why);
     }
     if (placement_fits(&next))
         place_propose(NULL, w, &next);

@@ -13,27 +13,30 @@
 
 #define CHANGE_ROUNDS_MAX 16
 
-static const char *change(struct whole *w, const struct engine_op *op, struct placement *next)
+static const char *change(const struct trip *t, struct placement *next)
 {
+    struct whole *w = t->whole;
+    const struct engine_op *op = t->op;
     const char *why = NULL, *cell = op->placement.cell, *text = op->placement.text;
-    int64_t until_ms = place_until_ms(w);
     struct bucket_set buckets;
     bool ok = false;
     placement_tidy(next, w->cells->now.wall_ms);
+    place_settle(w, next);
     switch (op->placement.change) {
     case PLACEMENT_OPEN:
-        ok = placement_open(next, cell, until_ms, &why);
+        ok = placement_open(next, cell, &why);
         break;
     case PLACEMENT_DRAIN:
-        ok = placement_drain(next, cell, until_ms, &why);
+        ok = placement_drain(next, cell, &why);
         break;
     case PLACEMENT_REMOVE:
+        place_settle_gone(w, next, cell, t->epoch);
         ok = placement_remove(next, cell, w->cells->now.wall_ms, &why);
         break;
     case PLACEMENT_GIVE:
         ok = bucket_set_read(text, strlen(text), &buckets);
         why = "buckets are numbers from 0 to 255 and ranges of them, as in \"0-41 99\"";
-        ok = ok && placement_give(next, cell, &buckets, until_ms, &why);
+        ok = ok && placement_give(next, cell, &buckets, &why);
         break;
     case PLACEMENT_WANT:
         ok = placement_want(next, cell, text, &why);
@@ -146,7 +149,7 @@ static void placement_begin(struct trip *t)
     }
     placement_copy(&w->placement, &next);
     next.epoch++;
-    const char *why = change(w, t->op, &next);
+    const char *why = change(t, &next);
     if (why) {
         placement_fini(&next);
         refuse(t, STATUS_PLACEMENT_REFUSED, why);
@@ -195,6 +198,7 @@ static void remove_partition(struct trip *t, struct partition *p)
     struct cell_part *part = part_new(t, p->cell, p);
     part->op.verb = ENGINE_QUEUE_DELETE;
     part->op.remove.if_empty = true;
+    t->epoch = p->q->place ? p->q->place->epoch : 0;
     part->done = unseated;
     part_submit(part);
 }
@@ -204,7 +208,7 @@ static const char *refusal(struct trip *t)
 {
     struct placement next;
     placement_copy(&t->whole->placement, &next);
-    const char *why = change(t->whole, t->op, &next);
+    const char *why = change(t, &next);
     placement_fini(&next);
     return why;
 }

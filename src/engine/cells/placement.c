@@ -172,12 +172,18 @@ void placement_write(const struct placement *p, struct buf *out)
     buf_lit(out, "],\"moved\":[");
     for (uint32_t i = 0; i < p->moved_count; i++) {
         const struct moved *m = &p->moved[i];
-        buf_printf(out, "%s{\"from\":%u,\"until_ms\":%lld,\"buckets\":\"", i > 0 ? "," : "",
-                   m->from, (long long)m->until_ms);
+        buf_printf(out, "%s{\"from\":%u,\"until_ms\":%lld", i > 0 ? "," : "", m->from,
+                   (long long)m->until_ms);
+        if (m->epoch > 0)
+            buf_printf(out, ",\"epoch\":%llu", (unsigned long long)m->epoch);
+        buf_lit(out, ",\"buckets\":\"");
         bucket_set_write(&m->buckets, out);
         buf_lit(out, "\"}");
     }
-    buf_lit(out, "]}");
+    buf_putc(out, ']');
+    if (p->split_ms > 0)
+        buf_printf(out, ",\"split_ms\":%lld", (long long)p->split_ms);
+    buf_putc(out, '}');
 }
 
 /* Reading: what a store gave back may be anything. */
@@ -250,6 +256,22 @@ static bool read_buckets(const struct json_doc *doc, struct placement *p)
     return at == BUCKETS;
 }
 
+static bool read_move(const struct json_doc *doc, uint32_t at, uint32_t seat_count, struct moved *m)
+{
+    const struct json_token *from = json_get(doc, at, "from"),
+                            *until = json_get(doc, at, "until_ms"),
+                            *epoch = json_get(doc, at, "epoch"),
+                            *buckets = json_get(doc, at, "buckets");
+    int64_t seat, moved_by = 0;
+    if (!from || !until || !buckets || !json_i64(from, &seat) || !json_i64(until, &m->until_ms))
+        return false;
+    if ((epoch && !json_i64(epoch, &moved_by)) || moved_by < 0 || seat < 0 || seat >= seat_count)
+        return false;
+    m->from = (uint16_t)seat;
+    m->epoch = (uint64_t)moved_by;
+    return buckets->type == JSON_STRING && bucket_set_read(buckets->str, buckets->len, &m->buckets);
+}
+
 static bool read_moved(const struct json_doc *doc, struct placement *p)
 {
     uint32_t array = json_array(doc, 0, "moved");
@@ -258,19 +280,16 @@ static bool read_moved(const struct json_doc *doc, struct placement *p)
         return false;
     p->moved = mem_zalloc((count + 1) * sizeof(p->moved[0]));
     for (uint32_t i = json_first(doc, array); i; i = json_next(doc, array, i)) {
-        struct moved *m = &p->moved[p->moved_count++];
-        const struct json_token *from = json_get(doc, i, "from"),
-                                *until = json_get(doc, i, "until_ms"),
-                                *buckets = json_get(doc, i, "buckets");
-        int64_t seat;
-        if (!from || !until || !buckets || !json_i64(from, &seat) ||
-            !json_i64(until, &m->until_ms) || seat < 0 || seat >= p->seat_count ||
-            buckets->type != JSON_STRING ||
-            !bucket_set_read(buckets->str, buckets->len, &m->buckets))
+        if (!read_move(doc, i, p->seat_count, &p->moved[p->moved_count++]))
             return false;
-        m->from = (uint16_t)seat;
     }
     return true;
+}
+
+static bool read_split(const struct json_doc *doc, struct placement *p)
+{
+    const struct json_token *t = json_get(doc, 0, "split_ms");
+    return !t || (json_i64(t, &p->split_ms) && p->split_ms >= 0);
 }
 
 bool placement_read(const char *text, size_t len, uint64_t epoch, struct placement *p)
@@ -279,7 +298,7 @@ bool placement_read(const char *text, size_t len, uint64_t epoch, struct placeme
     *p = (struct placement){.epoch = epoch};
     json_init(&doc);
     bool ok = json_parse(&doc, text, len, TOKENS_MAX) && read_seats(&doc, p) &&
-              read_buckets(&doc, p) && read_moved(&doc, p);
+              read_buckets(&doc, p) && read_moved(&doc, p) && read_split(&doc, p);
     json_fini(&doc);
     if (!ok)
         placement_fini(p);
@@ -319,24 +338,25 @@ void placement_spread(struct placement *p)
 }
 
 /* The move that this one belongs to; NULL: there is no room for another. */
-static struct moved *move_of(struct placement *p, uint32_t from, int64_t until_ms)
+static struct moved *move_of(struct placement *p, uint32_t from)
 {
     for (uint32_t i = 0; i < p->moved_count; i++) {
-        if (p->moved[i].from == from && p->moved[i].until_ms == until_ms)
+        if (p->moved[i].from == from && p->moved[i].epoch == p->epoch)
             return &p->moved[i];
     }
     if (p->moved_count == MOVED_MAX)
         return NULL;
     p->moved = mem_realloc(p->moved, (p->moved_count + 1) * sizeof(p->moved[0]));
-    p->moved[p->moved_count] = (struct moved){.from = (uint16_t)from, .until_ms = until_ms};
+    p->moved[p->moved_count] =
+        (struct moved){.from = (uint16_t)from, .epoch = p->epoch, .until_ms = MOVED_FOR_GOOD};
     return &p->moved[p->moved_count++];
 }
 
-static bool give_one(struct placement *p, uint32_t bucket, uint32_t seat, int64_t until_ms)
+static bool give_one(struct placement *p, uint32_t bucket, uint32_t seat)
 {
     if (p->buckets[bucket] == seat)
         return true;
-    struct moved *m = move_of(p, p->buckets[bucket], until_ms);
+    struct moved *m = move_of(p, p->buckets[bucket]);
     if (!m)
         return false;
     bucket_set_add(&m->buckets, bucket);
@@ -358,7 +378,7 @@ static bool unknown(const char **why)
 }
 
 /* From the seat that has most, one after the other. */
-static bool take_share(struct placement *p, uint32_t seat, int64_t until_ms)
+static bool take_share(struct placement *p, uint32_t seat)
 {
     uint32_t fair = BUCKETS / open_count(p);
     while (placement_bucket_count(p, seat) < fair) {
@@ -370,13 +390,13 @@ static bool take_share(struct placement *p, uint32_t seat, int64_t until_ms)
         uint32_t bucket = 0;
         while (bucket < BUCKETS && p->buckets[bucket] != richest)
             bucket++;
-        if (richest == seat || !give_one(p, bucket, seat, until_ms))
+        if (richest == seat || !give_one(p, bucket, seat))
             return richest == seat;
     }
     return true;
 }
 
-bool placement_open(struct placement *p, const char *cell, int64_t until_ms, const char **why)
+bool placement_open(struct placement *p, const char *cell, const char **why)
 {
     int seat = placement_seat(p, cell);
     if (seat < 0) {
@@ -385,7 +405,7 @@ bool placement_open(struct placement *p, const char *cell, int64_t until_ms, con
     }
     p->seats[seat].drained = p->seats[seat].drained || p->seats[seat].state == SEAT_DRAINING;
     p->seats[seat].state = SEAT_OPEN;
-    return take_share(p, (uint32_t)seat, until_ms) || too_many(why);
+    return take_share(p, (uint32_t)seat) || too_many(why);
 }
 
 static int poorest_open(const struct placement *p)
@@ -399,7 +419,7 @@ static int poorest_open(const struct placement *p)
     return best;
 }
 
-bool placement_drain(struct placement *p, const char *cell, int64_t until_ms, const char **why)
+bool placement_drain(struct placement *p, const char *cell, const char **why)
 {
     int seat = placement_seat(p, cell);
     if (seat < 0 || p->seats[seat].state == SEAT_OUT)
@@ -410,7 +430,7 @@ bool placement_drain(struct placement *p, const char *cell, int64_t until_ms, co
         return false;
     }
     for (uint32_t b = 0; b < BUCKETS; b++) {
-        if (p->buckets[b] == (uint32_t)seat && !give_one(p, b, (uint32_t)poorest_open(p), until_ms))
+        if (p->buckets[b] == (uint32_t)seat && !give_one(p, b, (uint32_t)poorest_open(p)))
             return too_many(why);
     }
     return true;
@@ -420,7 +440,8 @@ static bool keys_are_known(const struct placement *p, int seat, int64_t now_ms)
 {
     for (uint32_t i = 0; i < p->moved_count; i++) {
         const struct moved *m = &p->moved[i];
-        if (m->from == seat && m->until_ms > now_ms && m->until_ms != MOVED_FOR_GOOD)
+        bool ends = m->epoch > 0 || m->until_ms != MOVED_FOR_GOOD;
+        if (m->from == seat && ends && m->until_ms > now_ms)
             return true;
     }
     return false;
@@ -446,7 +467,7 @@ bool placement_remove(struct placement *p, const char *cell, int64_t now_ms, con
 }
 
 bool placement_give(struct placement *p, const char *cell, const struct bucket_set *buckets,
-                    int64_t until_ms, const char **why)
+                    const char **why)
 {
     int seat = placement_seat(p, cell);
     if (seat < 0 || p->seats[seat].state != SEAT_OPEN) {
@@ -454,8 +475,21 @@ bool placement_give(struct placement *p, const char *cell, const struct bucket_s
         return false;
     }
     for (uint32_t b = 0; b < BUCKETS; b++) {
-        if (bucket_set_has(buckets, b) && !give_one(p, b, (uint32_t)seat, until_ms))
+        if (bucket_set_has(buckets, b) && !give_one(p, b, (uint32_t)seat))
             return too_many(why);
+    }
+    return true;
+}
+
+bool placement_share(struct placement *p, uint32_t from, uint32_t to, uint32_t count,
+                     const char **why)
+{
+    for (uint32_t b = 0; b < BUCKETS && count > 0; b++) {
+        if (p->buckets[b] != from)
+            continue;
+        if (!give_one(p, b, to))
+            return too_many(why);
+        count--;
     }
     return true;
 }
@@ -468,6 +502,38 @@ bool placement_want(struct placement *p, const char *cell, const char *levels, c
     free(p->seats[seat].levels);
     p->seats[seat].levels = levels ? mem_dup(levels, strlen(levels)) : NULL;
     return true;
+}
+
+bool placement_unsettled(const struct placement *p, uint32_t seat, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < p->moved_count; i++) {
+        const struct moved *m = &p->moved[i];
+        if (m->from == seat && m->epoch > 0 && m->epoch <= epoch)
+            return true;
+    }
+    return false;
+}
+
+/* Those that end together are one from then on. */
+void placement_settle(struct placement *p, uint32_t seat, uint64_t epoch, int64_t until_ms)
+{
+    struct moved all = {.from = (uint16_t)seat, .until_ms = until_ms};
+    uint32_t kept = 0;
+    if (!placement_unsettled(p, seat, epoch))
+        return;
+    for (uint32_t i = 0; i < p->moved_count; i++) {
+        const struct moved *m = &p->moved[i];
+        bool waits = m->epoch > 0 && m->epoch <= epoch;
+        bool same = m->epoch == 0 && m->until_ms == until_ms;
+        if (m->from != seat || (!waits && !same)) {
+            p->moved[kept++] = *m;
+            continue;
+        }
+        for (uint32_t k = 0; k < BUCKETS / 64; k++)
+            all.buckets.bits[k] |= m->buckets.bits[k];
+    }
+    p->moved[kept++] = all;
+    p->moved_count = kept;
 }
 
 void placement_tidy(struct placement *p, int64_t now_ms)

@@ -351,11 +351,11 @@ static bool look_up(struct trip *t, const struct moved *m)
     return true;
 }
 
+/* Also where this server does not know of the partition, because the cell was away when it looked
+ * at the queues last: the key may be there. */
 static bool move_counts(const struct whole *w, const struct moved *m)
 {
-    const struct partition *p = place_partition(w, m->from);
-    return m->until_ms > w->cells->now.wall_ms && w->placement.seats[m->from].state != SEAT_OUT &&
-           (!p || p->q || p->cell->away);
+    return m->until_ms > w->cells->now.wall_ms && w->placement.seats[m->from].state != SEAT_OUT;
 }
 
 static void look_up_next(struct trip *t)

@@ -35,6 +35,24 @@ static bool check_silence(struct cells_engine *c, struct cell *cell, int64_t *du
     return false;
 }
 
+/* When it has been silent for so long that claims go on with what the others have. */
+static bool check_pace(struct cells_engine *c, struct cell *cell, int64_t *due_ms)
+{
+    int64_t pace_ms = 4 * cell->slow_ms;
+    pace_ms = pace_ms < CELL_HESITATES_MS ? CELL_HESITATES_MS : pace_ms;
+    int64_t left = patience_ms(c, cell);
+    if (left == INT64_MAX || pace_ms >= CELL_SILENCE_MS)
+        return false;
+    left -= CELL_SILENCE_MS - pace_ms;
+    if (left > 0) {
+        *due_ms = left < *due_ms ? left : *due_ms;
+        return false;
+    }
+    cell->outages += !cell->hesitates;
+    cell->hesitates = true;
+    return claims_leave(cell);
+}
+
 static bool check_sweep(struct cells_engine *c, struct cell *cell, int64_t *due_ms)
 {
     struct cell_part *p = cell->sweeping;
@@ -55,6 +73,7 @@ static bool listen(struct cells_engine *c, int64_t *due_ms)
     bool lost = false;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         lost = check_silence(c, &c->cells[i], due_ms) || lost;
+        lost = check_pace(c, &c->cells[i], due_ms) || lost;
         lost = check_sweep(c, &c->cells[i], due_ms) || lost;
     }
     return lost;
@@ -91,7 +110,8 @@ int64_t cells_next_due_ms(struct engine *e, struct instant now)
     for (uint32_t i = 0; i < c->cell_count; i++)
         check_due(c, &c->cells[i], &due_ms);
     int64_t mend_ms = c->mended_ms + MEND_MS - c->now.mono_ms;
-    if (c->thin > 0 && mend_ms < due_ms)
+    bool mends = c->thin + c->unsettled > 0 || c->shared->split.on;
+    if (mends && mend_ms < due_ms)
         due_ms = mend_ms > 0 ? mend_ms : 0;
     int64_t drain_ms = c->drain_due_ms - c->now.mono_ms;
     if (c->drain_due_ms != INT64_MAX && drain_ms < due_ms)

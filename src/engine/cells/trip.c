@@ -193,11 +193,16 @@ static void merge_all(struct cells_engine *c)
 /* A trip that waits for nothing but droppable parts of this cell goes on without them. */
 void part_drop(struct cell_part *p)
 {
+    p->trip->status = STATUS_ENGINE_UNAVAILABLE;
+    part_leave(p);
+}
+
+void part_leave(struct cell_part *p)
+{
     struct trip *t = p->trip;
     part_unlink(p);
     p->trip = NULL;
     p->next = NULL;
-    t->status = STATUS_ENGINE_UNAVAILABLE;
     if (t->under_way == 0 && !t->submitting)
         t->then(t);
 }
@@ -215,10 +220,22 @@ void cell_is_away(struct cells_engine *c, struct cell *cell)
     if (cell->away || c->cell_count == 1)
         return;
     cell->away = true;
+    cell->hesitates = false;
     cell->outages++;
     merge_all(c);
     for (struct cell_part *p; (p = first_droppable(cell));)
         part_drop(p);
+}
+
+/* How slow its answers are: the slowest one, which counts for less with each that follows. */
+static void note_pace(struct cell_part *p)
+{
+    struct cell *c = p->cell;
+    struct instant now = p->cells->invented ? p->cells->now : clock_now();
+    int64_t took_ms = now.mono_ms - p->asked.mono_ms;
+    c->slow_ms -= (c->slow_ms + 63) / 64;
+    c->slow_ms = took_ms > c->slow_ms ? took_ms : c->slow_ms;
+    c->hesitates = false;
 }
 
 /* A cell that answers is not away, but for an answer that says so. */
@@ -227,6 +244,7 @@ static void hear(struct cell_part *p)
     struct cell *c = p->cell;
     bool unavailable = p->op.status == STATUS_ENGINE_UNAVAILABLE && !p->op.outdated;
     cell_remove(c, p);
+    note_pace(p);
     c->heard_ms = CELL_HEARD;
     if (unavailable)
         cell_is_away(p->cells, c);

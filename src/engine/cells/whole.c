@@ -203,6 +203,7 @@ void whole_retire(struct whole *w)
     (void)named;
     w->retired = true;
     w->cells->thin -= w->there < w->cells->cell_count;
+    w->cells->unsettled -= w->unsettled;
 }
 
 void whole_let_go(struct whole *w)
@@ -215,6 +216,7 @@ void whole_let_go(struct whole *w)
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
     drain_free(w->drain);
+    free(w->splitting);
     free(w);
 }
 

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct lane_out {
@@ -29,6 +30,7 @@ struct commit {
     enum status failed;
     struct buf failure;
     uint64_t groups, commit_us;
+    struct durations commits, log_writes;
 };
 
 static void fail_locked(struct commit *c, enum status status, const char *text, size_t len)
@@ -40,14 +42,17 @@ static void fail_locked(struct commit *c, enum status status, const char *text, 
 }
 
 /* Writes a list of groups, with one sync for all of them. */
-static enum status write_groups(struct commit *c, struct group *list, struct buf *error)
+static enum status write_groups(struct commit *c, struct group *list, uint64_t *log_us,
+                                struct buf *error)
 {
     enum status status = STATUS_OK;
     for (struct group *g = list; g && !status; g = g->next)
         status = store_log(c->store, g->batch, error);
+    uint64_t began_us = clock_mono_us();
     if (!status)
         status = store_log_write(c->store,
                                  c->durability == DURABILITY_FSYNC && !PLANTED(SKIP_FSYNC), error);
+    *log_us = clock_mono_us() - began_us;
     for (struct group *g = list; g && !status; g = g->next)
         status = store_apply(c->store, g->batch, error);
     return status;
@@ -117,11 +122,11 @@ static void commit_waiting(struct commit *c)
     pthread_mutex_unlock(&c->mutex);
 
     struct buf error = {0};
-    uint64_t shards = 0, started_us = clock_mono_us();
+    uint64_t shards = 0, log_us = 0, started_us = clock_mono_us();
     for (const struct group *g = list; g; g = g->next)
         shards |= 1ULL << (g->shard & 63);
     if (!status)
-        status = write_groups(c, list, &error);
+        status = write_groups(c, list, &log_us, &error);
     if (status) /* whatever the reason: what the log holds is not known */
         status = STATUS_ENGINE_UNAVAILABLE;
     uint64_t took_us = clock_mono_us() - started_us;
@@ -130,6 +135,8 @@ static void commit_waiting(struct commit *c)
     if (status)
         fail_locked(c, status, error.data, error.len);
     c->commit_us += took_us;
+    durations_add(&c->commits, &duration_works, took_us);
+    durations_add(&c->log_writes, &duration_works, log_us);
     hand_out(c, list, status);
     pthread_mutex_unlock(&c->mutex);
     buf_fini(&error);
@@ -274,10 +281,14 @@ void commit_fail(struct commit *c, const char *detail)
     pthread_mutex_unlock(&c->mutex);
 }
 
-void commit_counters(struct commit *c, uint64_t *groups, uint64_t *commit_us)
+void commit_counters(struct commit *c, struct engine_counters *counters, uint64_t *log_writes)
 {
     pthread_mutex_lock(&c->mutex);
-    *groups = c->groups;
-    *commit_us = c->commit_us;
+    if (counters->groups != c->groups) {
+        counters->groups = c->groups;
+        counters->commit_us = c->commit_us;
+        counters->commits = c->commits;
+        memcpy(log_writes, &c->log_writes, sizeof(c->log_writes));
+    }
     pthread_mutex_unlock(&c->mutex);
 }

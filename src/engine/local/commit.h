@@ -37,6 +37,8 @@ void commit_wait(struct commit *c, uint32_t shard, uint64_t number); /* until th
 /* Puts a sentence about the first failure into `detail`; false while there is none. Any thread. */
 bool commit_failure(struct commit *c, struct buf *detail, enum status *status);
 void commit_fail(struct commit *c, const char *detail); /* damage was read: stop writing */
-void commit_counters(struct commit *c, uint64_t *groups, uint64_t *commit_us);
+/* Brings the part of the counters that is about commits up to date; `log_writes` are the places of
+ * a struct durations. */
+void commit_counters(struct commit *c, struct engine_counters *counters, uint64_t *log_writes);
 
 #endif

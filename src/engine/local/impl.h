@@ -61,7 +61,7 @@
 #include <stdatomic.h>
 
 /* The counters that local_kind declares. */
-enum { LOCAL_REFILLS = RESIDENT_BYTES + 1, LOCAL_DISK_FREE, LOCAL_LOOP_READS };
+enum { LOCAL_REFILLS = RESIDENT_BYTES + 1, LOCAL_DISK_FREE, LOCAL_LOOP_READS, LOCAL_LOG_WRITES };
 
 struct local_shared {
     struct store *store;

@@ -504,7 +504,7 @@ static uint32_t poll(struct engine *e)
         buf_fini(&ignored);
     }
     if (l->shard == 0) { /* these are the process's */
-        commit_counters(l->shared->commit, &e->counters.groups, &e->counters.commit_us);
+        commit_counters(l->shared->commit, &e->counters, &e->counters.own[LOCAL_LOG_WRITES]);
         e->counters.own[LOCAL_DISK_FREE] = store_space_free(l->shared->store);
     }
     return count;
@@ -710,6 +710,10 @@ static const struct engine_counter counters[] = {
     [LOCAL_LOOP_READS] = {.name = "loop_reads_total",
                           .type = ENGINE_COUNTER,
                           .help = "Reads of single records that an event loop waited for."},
+    [LOCAL_LOG_WRITES] = {.name = "log_write_seconds",
+                          .type = ENGINE_HISTOGRAM,
+                          .help = "How long it took to write the log, with its sync if there was "
+                                  "one."},
 };
 
 const struct engine_kind local_kind = {

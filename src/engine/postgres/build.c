@@ -313,8 +313,10 @@ static void build_claim(struct pg *pg, struct pg_job *job, struct pg_call *c)
         param_int(p, WIRE_INT8, lease_ms);
     size_t len = (size_t)want * RECEIPT_BYTES;
     uint8_t *receipts = mem_alloc(len);
-    for (size_t at = 0; at < len; at += RECEIPT_BYTES)
+    for (size_t at = 0; at < len; at += RECEIPT_BYTES) {
         random_bytes(receipts + at, RECEIPT_BYTES);
+        receipt_stamp(receipts + at, job->now.wall_ms + pg->base.ahead_us / 1000);
+    }
     param_bytes(p, WIRE_BYTEA, receipts, len);
     free(receipts);
     param_now(pg, job, p);

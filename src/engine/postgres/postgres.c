@@ -378,7 +378,10 @@ static uint32_t take_job(struct pg *pg, struct pg_job *job)
     pg->jobs_under_way--;
     pg->base.counters.groups += job->fate == JOB_DONE;
     pg->base.counters.group_ops += job->fate == JOB_DONE ? job->op_count : 0;
-    pg->base.counters.commit_us += job->fate == JOB_DONE ? job->commit_us : 0;
+    if (job->fate == JOB_DONE && job->commit_us > 0) {
+        pg->base.counters.commit_us += job->commit_us;
+        durations_add(&pg->base.counters.commits, &duration_works, job->commit_us);
+    }
     uint32_t op_count = job->op_count, count = report(pg, job);
     assert(count == op_count);
     calls_free(job);
