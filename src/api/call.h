@@ -217,7 +217,7 @@ call_handler queues_put, queues_patch, queues_get, queues_list, queues_delete, q
 call_handler dead_list, dead_get, dead_delete, dead_redrive, dead_purge;     /* dead.c */
 call_handler dead_amend;                                                     /* amend.c */
 call_handler schedules_put, schedules_get, schedules_list, schedules_delete; /* schedules.c */
-call_handler cells_list, placement_get, placement_post;                      /* cells.c */
+call_handler cells_list, cells_post, placement_get, placement_post;          /* cells.c */
 call_handler events_get;                                                     /* events.c */
 call_handler history_get;                                                    /* history.c */
 call_handler stats_get;                                                      /* stats.c */

@@ -119,6 +119,30 @@ void placement_post(struct call *c)
     call_submit(c, REQUEST_PLACEMENT, change_finish);
 }
 
+/* Of a cell as a whole, for queues that are there and for those that will be made. */
+void cells_post(struct call *c)
+{
+    static const struct field_spec specs[] = {
+        FIELD("cell", take_cell),
+        FIELD("state", take_state),
+    };
+    static const struct field_table table = FIELD_TABLE(specs);
+    static_assert(sizeof(ENGINE_CELLS_QUEUE) <= sizeof(c->request.queue), "it is a name");
+    struct placement_call *p = c->extra = mem_zalloc(sizeof(*p));
+    if (!call_body(c, &table, p))
+        return;
+    if (p->cell[0] == '\0' || p->given == 0) {
+        call_refuse_as(c, STATUS_INVALID_FIELD, p->cell[0] ? "/state" : "/cell",
+                       "Give the name of a cell, and the state that it is to have.");
+        return;
+    }
+    memcpy(c->request.queue, ENGINE_CELLS_QUEUE, sizeof(ENGINE_CELLS_QUEUE));
+    c->request.op.verb = ENGINE_PLACEMENT;
+    c->request.op.placement.cell = p->cell;
+    c->request.op.placement.change = p->change;
+    call_submit(c, REQUEST_CELL, change_finish);
+}
+
 /* Showing */
 
 static void placement_show(struct request *r, const struct queue_facts *facts)
@@ -186,6 +210,8 @@ static void put_cell(void *ctx, const struct engine_cell *cell)
     json_put_cstr(out, cell->engine);
     buf_lit(out, ",\"state\":");
     json_put_cstr(out, cell->state);
+    buf_lit(out, ",\"placement\":");
+    json_put_cstr(out, cell->placement);
     buf_lit(out, ",\"clock_offset_seconds\":");
     encode_seconds(out, cell->ahead_us / 1000);
     buf_printf(out,

@@ -150,6 +150,7 @@ static const char *const request_names[REQUEST_KIND_COUNT] = {
     [REQUEST_SCHEDULE_SET] = "schedule_set",
     [REQUEST_SCHEDULE] = "schedule",
     [REQUEST_PLACEMENT] = "placement",
+    [REQUEST_CELL] = "cell",
     [REQUEST_LOOK] = "look",
     [REQUEST_CLAIM_MANY] = "claim_many",
 };

@@ -55,6 +55,7 @@ static const struct route routes[] = {
     {VERB_GET, "/v1/events", events_get, ROLE_READ, ROUTE_QUERY, 0},
 
     {VERB_GET, "/v1/cells", cells_list, ROLE_READ, ROUTE_SERVER, 0},
+    {VERB_POST, "/v1/cells", cells_post, ROLE_ADMIN, ROUTE_SERVER | ROUTE_CHANGES, 0},
 
     {VERB_GET, "/v1/queues", queues_list, ROLE_READ, ROUTE_QUERY, 0},
     {VERB_PUT, QUEUE, queues_put, ROLE_ADMIN, ROUTE_CHANGES | ROUTE_QUERY, 0},

@@ -58,6 +58,7 @@ enum request_kind {
     REQUEST_SCHEDULE_SET, /* op.schedule; the queue is created as by PUT; created */
     REQUEST_SCHEDULE,     /* op.verb SCHEDULE_LIST or SCHEDULE_DELETE */
     REQUEST_PLACEMENT,    /* op.placement: which cells have the queue */
+    REQUEST_CELL,         /* op.placement: of a cell as a whole */
     REQUEST_QUEUES,       /* show.each is called for every queue of every shard, in no order */
     REQUEST_KIND_COUNT
 };

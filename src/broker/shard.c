@@ -217,6 +217,10 @@ static void take(struct shard *s, struct request *r)
         show_queues(s, r);
         return;
     }
+    if (r->kind == REQUEST_CELL) {
+        placement_of_cell(s, r);
+        return;
+    }
     if (r->kind == REQUEST_CLAIM_MANY) {
         many_claim(s, r);
         return;

@@ -384,6 +384,7 @@ void schedules_fire(struct shard *s);   /* what is due */
 void schedules_request(struct dispatcher *d, struct request *r);
 /* placement.c */
 void placement_change(struct dispatcher *d, struct request *r);
+void placement_of_cell(struct shard *s, struct request *r);
 void schedules_forget(struct dispatcher *d); /* it goes */
 
 /* escalate.c */

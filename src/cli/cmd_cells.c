@@ -27,9 +27,9 @@ static int cells_show(int argc, char **argv, const struct cli *cli)
         NULL,
         0,
         1};
-    static const char *const columns[] = {"cell", "engine", "state",        "partitions",
-                                          "open", "ready",  "scheduled",    "in_flight",
-                                          "dead", "split",  "split_detail", NULL};
+    static const char *const columns[] = {
+        "cell",      "engine",    "state", "placement", "partitions",   "open", "ready",
+        "scheduled", "in_flight", "dead",  "split",     "split_detail", NULL};
     static const char *const of_queue[] = {"cell",  "state",     "placement", "buckets", "levels",
                                            "ready", "scheduled", "in_flight", "dead",    NULL};
     struct operands ops;
@@ -100,72 +100,159 @@ static int queue_names(struct client *c, const struct cli *cli, struct buf *name
     return status;
 }
 
-/* Of one queue, or of all there are. What was done stays done: the command can be repeated. */
-static int change_all(const struct cli *cli, const char *queue, const char *cell, const char *state)
+/* Whether the queue has a partition in the cell, or the server cannot say so. */
+static bool has_partition(struct client *c, const struct cli *cli, const char *queue,
+                          const char *cell)
 {
-    struct client c;
-    struct buf names = {0};
-    client_init(&c);
-    int status = CLI_DONE;
-    if (queue) {
-        buf_puts(&names, queue);
-        buf_putc(&names, '\0');
-    } else {
-        status = queue_names(&c, cli, &names);
+    client_begin(c, cli);
+    client_path(c, PLACEMENT_PATH, queue);
+    if (client_run(c, "GET", NULL) != CLI_DONE)
+        return true;
+    uint32_t array = json_array(&c->doc, 0, "partitions");
+    for (uint32_t i = array ? json_first(&c->doc, array) : 0; i; i = json_next(&c->doc, array, i)) {
+        const struct json_token *name = json_get(&c->doc, i, "cell");
+        if (name && json_is(name, cell))
+            return true;
     }
-    int worst = status;
+    return false;
+}
+
+static int change_cell(struct client *c, const struct cli *cli, const char *cell, const char *state)
+{
+    client_begin(c, cli);
+    client_path(c, "/v1/cells");
+    c->has_options = true;
+    buf_putc(&c->body, '{');
+    member_put_text(&c->body, "cell", cell);
+    member_put_text(&c->body, "state", state);
+    buf_putc(&c->body, '}');
+    int status = client_run(c, "POST", TYPE_JSON);
+    if (status == CLI_DONE && !cli->json)
+        printf("%s is %s\n", cell, state);
+    return status;
+}
+
+/* Every queue that there is. What was done stays done: the command can be repeated. */
+static int change_queues(struct client *c, const struct cli *cli, const char *cell,
+                         const char *state)
+{
+    struct buf names = {0};
+    bool opens = strcmp(state, "open") == 0;
+    int status = queue_names(c, cli, &names), worst = status;
     for (size_t at = 0; status == CLI_DONE && at < names.len; at += strlen(names.data + at) + 1) {
-        int one = change_state(&c, cli, names.data + at, cell, state);
+        if (!opens && !has_partition(c, cli, names.data + at, cell))
+            continue;
+        int one = change_state(c, cli, names.data + at, cell, state);
         worst = one != CLI_DONE ? one : worst;
     }
     buf_fini(&names);
-    client_fini(&c);
     return worst;
 }
 
-/* Draining: how much the cell still holds. */
-
-static bool cell_left(struct client *c, const struct cli *cli, const char *queue, const char *cell,
-                      int64_t *left)
+/* Of one queue; or of the cell as a whole, first or last, and of all queues. */
+static int change_all(const struct cli *cli, const char *queue, const char *cell, const char *state)
 {
-    static const char *const counts[] = {"ready", "scheduled", "in_flight", "dead"};
+    struct client c;
+    client_init(&c);
+    bool removes = strcmp(state, "removed") == 0;
+    int status = queue     ? change_state(&c, cli, queue, cell, state)
+                 : removes ? CLI_DONE
+                           : change_cell(&c, cli, cell, state);
+    if (!queue && status == CLI_DONE)
+        status = change_queues(&c, cli, cell, state);
+    if (!queue && removes && status == CLI_DONE)
+        status = change_cell(&c, cli, cell, state);
+    client_fini(&c);
+    return status;
+}
+
+/* What a cell, or the partition of a queue there, still holds. */
+
+enum { LEFT_COUNTS = 4 };
+static const char *const left_names[LEFT_COUNTS] = {"ready", "scheduled", "in_flight", "dead"};
+
+struct left {
+    int64_t counts[LEFT_COUNTS];
+    int64_t all;
+    char placement[16]; /* "draining"; empty: it is not there */
+};
+
+static int cell_left(struct client *c, const struct cli *cli, const char *queue, const char *cell,
+                     struct left *left)
+{
+    *left = (struct left){0};
     client_begin(c, cli);
     if (queue)
         client_path(c, PLACEMENT_PATH, queue);
     else
         client_path(c, "/v1/cells");
-    if (client_run(c, "GET", NULL) != CLI_DONE)
-        return false;
-    uint32_t array = json_array(&c->doc, 0, queue ? "partitions" : "cells");
-    *left = 0;
+    int status = client_run(c, "GET", NULL);
+    uint32_t array =
+        status == CLI_DONE ? json_array(&c->doc, 0, queue ? "partitions" : "cells") : 0;
     for (uint32_t i = array ? json_first(&c->doc, array) : 0; i; i = json_next(&c->doc, array, i)) {
-        const struct json_token *name = json_get(&c->doc, i, "cell");
-        for (size_t k = 0; name && json_is(name, cell) && k < 4; k++) {
-            const struct json_token *t = json_get(&c->doc, i, counts[k]);
-            int64_t count = 0;
-            *left += t && json_i64(t, &count) ? count : 0;
+        const struct json_token *name = json_get(&c->doc, i, "cell"),
+                                *placement = json_get(&c->doc, i, "placement");
+        if (!name || !json_is(name, cell))
+            continue;
+        if (placement && placement->type == JSON_STRING)
+            snprintf(left->placement, sizeof(left->placement), "%.*s", (int)placement->len,
+                     placement->str);
+        for (size_t k = 0; k < LEFT_COUNTS; k++) {
+            const struct json_token *t = json_get(&c->doc, i, left_names[k]);
+            if (t && json_i64(t, &left->counts[k]))
+                left->all += left->counts[k];
         }
     }
-    return true;
+    return status;
+}
+
+#define PAUSE_MS 500
+#define LINE_MS  10000 /* how often a line is written where nothing can be drawn over */
+
+static void put_left(struct buf *out, const char *cell, const struct left *left, double per_second)
+{
+    buf_printf(out, "%s:", cell);
+    for (size_t k = 0; k < LEFT_COUNTS; k++)
+        buf_printf(out, " %" PRId64 " %s%s", left->counts[k], k == 2 ? "in flight" : left_names[k],
+                   k + 1 < LEFT_COUNTS ? "," : " left");
+    if (per_second >= 1)
+        buf_printf(out, ", %.0f a second", per_second);
+}
+
+static void show_left(const char *cell, const struct left *left, double per_second, int64_t at_ms)
+{
+    struct buf line = {0};
+    put_left(&line, cell, left, per_second);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%s\033[K", buf_cstr(&line));
+    else if (at_ms % LINE_MS == 0)
+        fprintf(stderr, "%s\n", buf_cstr(&line));
+    buf_fini(&line);
 }
 
 static int wait_empty(const struct cli *cli, const char *queue, const char *cell)
 {
-    static const struct timespec pause = {.tv_nsec = 500000000};
+    static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     struct client c;
-    int64_t left = 1, shown = -1;
+    struct left left;
+    int64_t before = -1, at_ms = 0;
+    double per_second = 0; /* smoothed */
     client_init(&c);
-    bool ok = true;
-    while (ok && (ok = cell_left(&c, cli, queue, cell, &left)) && left > 0) {
-        if (left != shown && isatty(STDERR_FILENO))
-            fprintf(stderr, "\r%s: %" PRId64 " messages left   ", cell, left);
-        shown = left;
+    int status = cell_left(&c, cli, queue, cell, &left);
+    for (; status == CLI_DONE && left.all > 0; at_ms += PAUSE_MS) {
+        double now = before > left.all ? (double)(before - left.all) * 1000 / PAUSE_MS : 0;
+        per_second = before < 0 ? 0 : per_second * 0.8 + now * 0.2;
+        show_left(cell, &left, per_second, at_ms);
+        before = left.all;
         nanosleep(&pause, NULL);
+        status = cell_left(&c, cli, queue, cell, &left);
     }
-    if (shown >= 0 && isatty(STDERR_FILENO))
+    if (at_ms > 0 && isatty(STDERR_FILENO))
         fputc('\n', stderr);
     client_fini(&c);
-    return ok ? CLI_DONE : CLI_UNREACHED;
+    if (status == CLI_DONE && !cli->json)
+        printf("%s is empty\n", cell);
+    return status;
 }
 
 static int cells_drain(int argc, char **argv, const struct cli *cli)
@@ -173,15 +260,18 @@ static int cells_drain(int argc, char **argv, const struct cli *cli)
     const char *queue = NULL;
     bool wait = false;
     const struct arg_option options[] = {
-        {"queue", 0, ARG_TEXT, &queue, "QUEUE", "of this queue alone; else of all"},
+        {"queue", 0, ARG_TEXT, &queue, "QUEUE",
+         "of this queue alone; else of all, and of new ones"},
         {"wait", 0, ARG_FLAG, &wait, NULL, "until the cell is empty; shows what is left"},
         {0},
     };
     const struct arg_spec spec = {
         "cells drain CELL [--queue QUEUE] [--wait]",
-        "The cell takes no new messages. What it has is claimed by consumers as before; messages\n"
-        "with a delay wait there until they are due. Its dedup keys go to the other cells. Can be\n"
-        "stopped and repeated; `triage cells open` takes it back.",
+        "The cell takes no new messages, also of queues that are made later. What is ready is\n"
+        "claimed by consumers as before; delayed messages, dead letters, and what nobody has\n"
+        "claimed for a minute move to the other cells, and so do its dedup keys. What is in\n"
+        "flight stays until it is settled. Can be stopped and repeated; `triage cells open`\n"
+        "takes it back.",
         "  triage cells drain b --wait\n"
         "  triage cells drain b --queue orders\n",
         options,
@@ -216,6 +306,22 @@ static int cells_open(int argc, char **argv, const struct cli *cli)
     return status == ARGS_GO ? change_all(cli, queue, ops.items[0], "open") : status;
 }
 
+/* A cell that is open would be filled again. */
+static int refuse_open(const struct cli *cli, const char *cell)
+{
+    struct client c;
+    struct left left;
+    client_init(&c);
+    int status = cell_left(&c, cli, NULL, cell, &left);
+    client_fini(&c);
+    if (status != CLI_DONE || strcmp(left.placement, "open") != 0)
+        return status;
+    fprintf(stderr,
+            "triage: %s takes messages: drain it first, with triage cells drain %s --wait\n", cell,
+            cell);
+    return CLI_REFUSED;
+}
+
 static int cells_remove(int argc, char **argv, const struct cli *cli)
 {
     const char *queue = NULL;
@@ -233,7 +339,10 @@ static int cells_remove(int argc, char **argv, const struct cli *cli)
         1};
     struct operands ops;
     int status = args_parse(&spec, argc, argv, &ops);
-    return status == ARGS_GO ? change_all(cli, queue, ops.items[0], "removed") : status;
+    if (status != ARGS_GO)
+        return status;
+    status = queue ? CLI_DONE : refuse_open(cli, ops.items[0]);
+    return status == CLI_DONE ? change_all(cli, queue, ops.items[0], "removed") : status;
 }
 
 static int cells_split(int argc, char **argv, const struct cli *cli)

@@ -113,14 +113,16 @@ void dedup_adopt(struct queue *q, const struct message *m, const struct dedup_hi
         dedup_put(q, m);
 }
 
-/* With the message goes only a key that has no time limit (`DEDUP_LIVE`) and whose first message is
- * this one. */
+/* With the message goes only a key whose first message is this one, and which has no time limit
+ * (`DEDUP_LIVE`). When the message has left for another store, the key is known there, and goes in
+ * any case. */
 bool queue_key_drop(struct queue *q, const struct message *m, const struct dedup_hit *elsewhere)
 {
     const char *key = message_dedup_key(m);
     const struct dedup_entry *e = entry_of(q, key, m->dedup_len);
     const struct dedup_hit *found = e ? &e->hit : elsewhere;
-    if (!found || found->until_ms != INT64_MAX || found->id.seq != message_seq(m))
+    bool stays = found && found->until_ms != INT64_MAX && !message_leaves(m);
+    if (!found || stays || found->id.seq != message_seq(m))
         return false;
     struct dedup_hit hit = *found;
     forget(q, key, m->dedup_len);

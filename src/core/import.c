@@ -14,6 +14,59 @@ void import_item_fini(struct import_item *item)
     item->text = NULL;
 }
 
+static void name_level(const struct queue_config *config, uint8_t slot, struct priority_ref *ref)
+{
+    int rank = levels_rank_of_slot(config, slot);
+    if (rank < 0)
+        return;
+    ref->kind = PRIORITY_NAME;
+    memcpy(ref->name, config->levels[rank].name, sizeof(ref->name));
+}
+
+/* Reason, then who escalated it, then why. */
+static void copy_texts(const struct delivery *d, struct import_item *item)
+{
+    const struct escalation *e = d->escalation;
+    size_t more = e ? (size_t)e->actor_len + e->reason_len : 0;
+    item->reason_len = d->reason ? (uint16_t)d->reason_len : 0;
+    item->text = mem_alloc(item->reason_len + more + 1);
+    if (item->reason_len > 0)
+        memcpy(item->text, d->reason, item->reason_len);
+    if (!e)
+        return;
+    memcpy(item->text + item->reason_len, e->text, more);
+    item->escalated = true;
+    item->escalated_ms = e->at_ms;
+    item->actor_len = e->actor_len;
+    item->why_len = e->reason_len;
+}
+
+void import_item_of(const struct message *m, uint32_t queue, const struct queue_config *config,
+                    struct import_item *item)
+{
+    *item = (struct import_item){.origin = message_identity(m, queue),
+                                 .enqueued_ms = m->enqueued_ms,
+                                 .expire_ms = m->expiry ? m->expiry->node.key : INT64_MAX,
+                                 .dead = m->state == MESSAGE_DEAD,
+                                 .attempts = m->attempts};
+    item->draft = (struct draft){.body = mem_dup(m->body ? m->body : "", message_body_len(m)),
+                                 .payload_len = m->payload_len,
+                                 .metadata_len = m->metadata_len,
+                                 .dedup_len = m->dedup_len,
+                                 .kind = m->kind,
+                                 .ready_ms = m->ready_ms};
+    name_level(config, m->slot, &item->draft.priority);
+    const struct delivery *d = m->delivery;
+    if (!d)
+        return;
+    item->died_ms = d->died_ms;
+    if (message_leaves(m))
+        item->dead = leaving_died(d->lease_ms, &item->died_ms);
+    copy_texts(d, item);
+    if (d->escalation)
+        name_level(config, d->escalation->from_slot, &item->escalated_from);
+}
+
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot)
 {

@@ -149,7 +149,7 @@ static inline void assert_leased(const struct message *m)
     assert(m->delivery);
     assert(m->node.height > 0);
     assert(m->node.key == m->delivery->lease_until_ms);
-    assert(m->attempts > 0);
+    assert(m->attempts > 0 || message_leaves(m));
     assert(m->touched);
 }
 
@@ -220,7 +220,8 @@ static inline struct message *unlock(struct queue *q, struct settle_item *item, 
     if (m->state == MESSAGE_LEASED)
         assert_leased(m);
     bool valid =
-        m->state == MESSAGE_LEASED && m->delivery->lease_until_ms > now.mono_ms &&
+        m->state == MESSAGE_LEASED && !message_leaves(m) &&
+        m->delivery->lease_until_ms > now.mono_ms &&
         (memcmp(m->delivery->receipt, item->receipt, RECEIPT_BYTES) == 0 || PLANTED(OLD_RECEIPT));
     item->status = valid ? STATUS_OK : STATUS_RECEIPT_EXPIRED;
     return valid ? m : NULL;

@@ -95,7 +95,7 @@ struct escalation {
 struct delivery {
     uint8_t receipt[RECEIPT_BYTES]; /* of the present or last lease */
     int64_t lease_until_ms;         /* monotonic */
-    int64_t lease_ms;               /* how long it was granted for */
+    int64_t lease_ms;               /* how long it was granted for; below 0: it is leaving */
     int64_t died_ms;                /* wall clock; DEAD and DONE only */
     uint32_t reason_len;
     char *reason;                  /* owned; why the last attempt failed, or NULL */
@@ -212,6 +212,27 @@ static inline size_t message_body_len(const struct message *m)
 static inline size_t message_bytes(const struct message *m)
 {
     return (size_t)m->payload_len + m->metadata_len;
+}
+
+/* A message that is leaving for another store is LEASED to nobody until it has arrived there. Its
+ * lease has no end, and lease_ms says when it died, if it was a dead letter. */
+#define LEAVING_UNTIL_MS TIME_MS_MAX
+#define LEAVING_MS_MIN   (-2 * TIME_MS_MAX - 4) /* the smallest lease_ms that there can be */
+
+static inline int64_t leaving_ms(bool dead, int64_t died_ms)
+{
+    return dead ? LEAVING_MS_MIN + 1 + TIME_MS_MAX + died_ms : -1;
+}
+
+static inline bool leaving_died(int64_t lease_ms, int64_t *died_ms) /* true: it was dead */
+{
+    *died_ms = lease_ms - LEAVING_MS_MIN - 1 - TIME_MS_MAX;
+    return lease_ms < -1;
+}
+
+static inline bool message_leaves(const struct message *m)
+{
+    return m->delivery && m->delivery->lease_ms < 0;
 }
 
 static inline bool message_pending(const struct message *m)

@@ -6,6 +6,7 @@
  *   lease.c     heads of lanes, leases on them, and their receipts
  *   end.c       what ends a message, and what brings a dead one back
  *   escalate.c  from one level to another
+ *   leave.c     to another store
  *   lane.c      lanes with a tail: what is in memory and what is counted
  *   sweep.c     what time does
  *   dedup.c     keys */

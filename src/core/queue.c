@@ -173,6 +173,7 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
                      [MESSAGE_DEAD] = true,
                      [MESSAGE_DONE] = true},
     [MESSAGE_SCHEDULED] = {[MESSAGE_READY] = true,
+                           [MESSAGE_LEASED] = true,
                            [MESSAGE_EXPIRED] = true,
                            [MESSAGE_CANCELLED] = true,
                            [MESSAGE_DEAD] = true,
@@ -187,7 +188,8 @@ static const bool legal[MESSAGE_STATE_COUNT][MESSAGE_STATE_COUNT] = {
                         [MESSAGE_DONE] = true,
                         [MESSAGE_DEAD] = true,
                         [MESSAGE_LEASED] = true,
-                        [MESSAGE_EXPIRED] = true},
+                        [MESSAGE_EXPIRED] = true,
+                        [MESSAGE_CANCELLED] = true},
     [MESSAGE_DEAD] = {[MESSAGE_CANCELLED] = true, [MESSAGE_NEW] = true},
     [MESSAGE_DONE] = {[MESSAGE_NEW] = true},
 };

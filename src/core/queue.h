@@ -69,6 +69,10 @@ struct import_item {
 };
 
 void import_item_fini(struct import_item *item);
+/* The message of a queue with this number and configuration, to be imported into another queue that
+ * has the same levels. Everything in it is a copy. One that is leaving is as it was before. */
+void import_item_of(const struct message *m, uint32_t queue, const struct queue_config *config,
+                    struct import_item *item);
 /* Where the escalation came from, or the message's own slot when that is not known. */
 uint8_t import_from_slot(const struct import_item *item, const struct queue_config *config,
                          uint8_t slot);
@@ -98,6 +102,14 @@ struct escalate_item {
     bool changed;             /* OK, but it was at that level already: false */
     enum message_state state; /* after a success, as is the next */
     uint8_t from_slot;
+};
+
+/* One message that is to leave for another store, or that has arrived there. */
+struct leave_item {
+    struct message_id id;
+    uint8_t from[RECEIPT_BYTES];    /* LEAVE: what it left with so far */
+    uint8_t receipt[RECEIPT_BYTES]; /* what it leaves with: the caller's choice */
+    enum status status;
 };
 
 /* Who asks for an escalation and why; either may be empty. */
@@ -157,7 +169,7 @@ enum report_kind {
     REPORT_CAME,    /* an untouched message became ready by the passing of time */
     REPORT_CHANGED, /* a message has another lease, attempt count, place or level */
     REPORT_ENDED,   /* a message ended, in the state that it has now; it is the engine's to free */
-    REPORT_REVIVED, /* a dead letter is ready again */
+    REPORT_REVIVED, /* a dead letter is ready again, or is leaving */
     REPORT_KEY,     /* a dedup key stands for a message from now on */
 };
 
@@ -290,6 +302,13 @@ void queue_escalate(struct queue *q, struct escalate_item *item, uint8_t slot,
 
 /* Makes a scheduled message ready now. */
 void queue_promote(struct queue *q, struct message *m, struct instant now);
+/* The message begins to leave: nobody can claim, cancel, escalate or redrive it. If it was leaving
+ * with `from` already, it leaves with the new receipt. */
+void queue_leave(struct queue *q, struct leave_item *item, struct instant now);
+/* The message has arrived elsewhere: it ends here as CANCELLED, and its dedup key with it. */
+void queue_left(struct queue *q, struct leave_item *item, struct instant now);
+/* One that is leaving; behind `m`, or the first for NULL. NULL: there are no more. */
+struct message *queue_leaving(const struct queue *q, const struct message *m);
 
 void queue_count_before(const struct queue *q, struct count_item *item);
 void queue_heads(const struct queue *q, struct heads_item *item);

@@ -25,6 +25,8 @@ const char *const engine_verb_names[ENGINE_VERB_COUNT] = {
     [ENGINE_CANCEL] = "cancel",
     [ENGINE_ESCALATE] = "move",
     [ENGINE_PROMOTE] = "promote",
+    [ENGINE_LEAVE] = "leave",
+    [ENGINE_LEFT] = "left",
     [ENGINE_COUNT] = "count",
     [ENGINE_HEADS] = "heads",
     [ENGINE_GET] = "get",
@@ -137,7 +139,7 @@ void engine_submit(struct engine *e, struct engine_op *op, struct instant now)
     assert_asked(op);
     op_begin(e, op);
     assert(op->queue || op->verb == ENGINE_SWEEP || op->verb == ENGINE_QUEUE_SET ||
-           op->verb == ENGINE_QUEUE_OPEN);
+           op->verb == ENGINE_QUEUE_OPEN || op->verb == ENGINE_PLACEMENT);
     e->counters.ops[op->verb]++;
     e->in_flight++;
     op->next = NULL;
@@ -229,7 +231,15 @@ bool engine_place_refuses(const struct queue_place *place, const struct engine_o
     for (uint32_t i = 1; put && i < op->put.count; i++)
         assert(op->put.items[i].only_known == op->put.items[0].only_known);
     uint64_t epoch = put ? op->put.epoch : op->import.epoch;
+    if (!put && op->import.anyway)
+        return false;
     return epoch < place->epoch || (place->closed && !engine_only_known(op));
+}
+
+bool engine_stays(const struct engine_op *op)
+{
+    const struct queue_place *place = op->queue->place;
+    return place && (!place->closed || place->epoch > op->leave.epoch);
 }
 
 struct queue_place *queue_place_new(uint64_t epoch, bool closed, const char *map, uint32_t map_len)

@@ -410,8 +410,10 @@ struct engine_cell {
     uint32_t number;    /* the `partition` of what was put there */
     const char *engine; /* the name of its kind */
     const char *state;  /* a constant: "ok", or "away" while it does not answer */
-    int64_t ahead_us;   /* see struct engine */
-    struct buf detail;  /* words for people as in engine_health; the engine's to free */
+    /* A constant: "open"; "draining", "removed": new queues have nothing there. */
+    const char *placement;
+    int64_t ahead_us;  /* see struct engine */
+    struct buf detail; /* words for people as in engine_health; the engine's to free */
     /* A constant: whether partitions there are about to give a share away of their own accord.
      * NULL: the engine does not do that. */
     const char *split;
@@ -597,6 +599,8 @@ static inline bool engine_moved(const struct engine_op *op)
 {
     return op->queue->place && engine_place_refuses(op->queue->place, op);
 }
+/* … and whether it keeps the messages of this LEAVE, which is MOVED then. */
+bool engine_stays(const struct engine_op *op);
 static inline bool engine_only_known(const struct engine_op *op)
 {
     return op->verb == ENGINE_PUT && op->put.items[0].only_known;

@@ -186,8 +186,8 @@ enum engine_verb {
      *   - OK and item.known: the same message (import_key) was imported within IMPORT_KNOWN_MS; id
      *     is that one's, the body stays the caller's
      *   - its dedup key counts as if it had been put at enqueued_ms, unless somebody has the key
-     *   - UNKNOWN_PRIORITY; MOVED (by import.epoch) and STORAGE_FULL for the op with all its items
-     */
+     *   - UNKNOWN_PRIORITY; MOVED (by import.epoch, but not with import.anyway) and STORAGE_FULL
+     * for the op with all its items */
     ENGINE_IMPORT,
 
     /* Leases messages by a plan (core/policy.h says how to carry one out).
@@ -255,6 +255,30 @@ enum engine_verb {
      *   - ids that are not of scheduled messages are skipped; bulk.count says how many were not,
      * and bulk.more is false */
     ENGINE_PROMOTE,
+    /* Lets the messages of leave.items leave for another store. A message that is leaving is LEASED
+     * to nobody, and without an end: its lease_ms is below 0, and leaving_died() says whether it
+     * was a dead letter. It counts as claimed.
+     * Triage:
+     *   - not to a PARTITIONED engine: it is what such an engine asks of its stores
+     *   - leave.epoch is that of the place by which the caller lets the messages go
+     *   - item.receipt is new, or the one with which the message is leaving already
+     * Engine, for each item, in order:
+     *   - SCHEDULED, READY or DEAD: it is leaving, with item.receipt. If it is leaving already with
+     *     item.from or item.receipt, it leaves with item.receipt from now on
+     *   - RECEIPT_EXPIRED when it is leaving with another receipt, NOT_PENDING when it is in
+     *     another state, MESSAGE_NOT_FOUND
+     *   - those that are OK are shown to visit as they are then, with their bodies, in order;
+     *     leave.found says how many
+     *   - MOVED for the op with all its items: the queue has a place that is not closed, or whose
+     *     epoch is larger than leave.epoch
+     *   - without items: up to leave.limit of those that are leaving are shown to visit */
+    ENGINE_LEAVE,
+    /* The messages of leave.items have arrived elsewhere: they end.
+     * Engine, for each item:
+     *   - OK: it was leaving with item.receipt, and has ended as CANCELLED; it counts as released,
+     *     too. Its dedup key ends with it, whatever the window says
+     *   - RECEIPT_EXPIRED for any other receipt or state, MESSAGE_NOT_FOUND */
+    ENGINE_LEFT,
 
     /* Counts the ready messages before each place of count.items.
      * Triage:
@@ -394,7 +418,10 @@ enum engine_verb {
      * Triage:
      *   - only asked of an engine with the capability PARTITIONED; docs/scaling.md has the rules
      *   - placement.cell is a name, which the engine may not have
-     * Engine:
+     *   - without a queue (op->queue is NULL) it is about the cell as a whole: PLACEMENT_OPEN,
+     * DRAIN or REMOVE, and only to the shard of the name ENGINE_CELLS_QUEUE Engine:
+     *   - of a cell as a whole: queues that are made from now on have no partition that takes
+     *     messages there, and those that have one are drained there. It survives a restart
      *   - OK: the change is in force, and every cell that answers holds to it
      *   - CELL_NOT_FOUND; PLACEMENT_REFUSED, with a sentence in placement.why */
     ENGINE_PLACEMENT,
@@ -408,6 +435,9 @@ enum placement_change {
     PLACEMENT_GIVE,   /* placement.text: buckets of dedup keys, "0-41 99" */
     PLACEMENT_WANT,   /* placement.text: names of levels, each ended by a newline; NULL: none */
 };
+
+/* The name of no queue: a PARTITIONED engine keeps there what it knows of its cells. */
+#define ENGINE_CELLS_QUEUE "triage.cells"
 
 #define SCHEDULE_AGAIN_MS 1000
 #define QUEUE_CELLS       1024 /* see set.cell */
@@ -490,6 +520,7 @@ struct engine_op {
             struct import_item *items;
             uint32_t count;
             uint64_t epoch;
+            bool anyway; /* no place refuses it */
         } import;
         struct {
             struct plan *plan;
@@ -510,6 +541,13 @@ struct engine_op {
             uint8_t slot;
             struct escalate_note note;
         } escalate;
+        struct { /* LEAVE, LEFT */
+            struct leave_item *items;
+            uint32_t count;
+            uint64_t epoch; /* LEAVE, as the next */
+            uint32_t limit;
+            uint32_t found; /* out */
+        } leave;
         struct {
             struct count_item *items;
             uint32_t count;
@@ -574,6 +612,10 @@ struct engine_op {
             enum placement_change change;
             const char *text;
             const char *why; /* out */
+            /* Out: what the partition holds that a REMOVE would take away. All 0: nothing. */
+            struct placement_left {
+                uint64_t ready, scheduled, leased, dead;
+            } left;
         } placement;
     };
 };

@@ -280,6 +280,48 @@ static void apply_escalate(struct resident_queue *rq, struct engine_op *op, stru
     }
 }
 
+static void show_leaving(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    struct message *m = NULL;
+    while (op->leave.found < op->leave.limit && (m = queue_leaving(&rq->core, m))) {
+        op->leave.found++;
+        show(rq, op, m, now);
+    }
+}
+
+static void apply_leave(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    op->leave.found = 0;
+    if (op->leave.count == 0) {
+        show_leaving(rq, op, now);
+        return;
+    }
+    if (engine_stays(op)) {
+        op->status = STATUS_MOVED;
+        return;
+    }
+    for (uint32_t i = 0; i < op->leave.count; i++) {
+        struct leave_item *item = &op->leave.items[i];
+        struct message *m = find(rq, &item->id, now);
+        queue_leave(&rq->core, item, now);
+        resident_report(rq);
+        if (item->status == STATUS_OK) {
+            op->leave.found++;
+            show(rq, op, m, now);
+        }
+    }
+}
+
+static void apply_left(struct resident_queue *rq, struct engine_op *op, struct instant now)
+{
+    for (uint32_t i = 0; i < op->leave.count; i++) {
+        struct leave_item *item = &op->leave.items[i];
+        queue_left(&rq->core, item, now);
+        if (item->status == STATUS_MESSAGE_NOT_FOUND && bring(rq, &item->id))
+            queue_left(&rq->core, item, now);
+    }
+}
+
 static void apply_count(struct resident_queue *rq, struct engine_op *op, struct instant now)
 {
     (void)now;
@@ -469,6 +511,8 @@ static verb_fn *const verbs[ENGINE_VERB_COUNT] = {
     [ENGINE_CANCEL] = apply_cancel,
     [ENGINE_ESCALATE] = apply_escalate,
     [ENGINE_PROMOTE] = apply_promote,
+    [ENGINE_LEAVE] = apply_leave,
+    [ENGINE_LEFT] = apply_left,
     [ENGINE_COUNT] = apply_count,
     [ENGINE_HEADS] = apply_heads,
     [ENGINE_GET] = apply_get,

@@ -62,6 +62,10 @@ static void put_question(struct buf *out, const struct engine_op *op)
         buf_printf(out, " items=%" PRIu32, items);
         break;
     }
+    case ENGINE_LEAVE:
+    case ENGINE_LEFT:
+        buf_printf(out, " items=%" PRIu32, op->leave.count);
+        break;
     case ENGINE_CLAIM:
         buf_printf(out, " want=%" PRIu32, op->claim.plan->want);
         break;
@@ -121,6 +125,9 @@ static void put_answer(struct buf *out, const struct engine_op *op)
     case ENGINE_EXTEND:
     case ENGINE_ESCALATE:
         buf_printf(out, " items_ok=%" PRIu32, items_done(op));
+        break;
+    case ENGINE_LEAVE:
+        buf_printf(out, " found=%" PRIu32, op->leave.found);
         break;
     case ENGINE_CLAIM:
         buf_printf(out, " found=%" PRIu32, op->claim.found);

@@ -541,6 +541,36 @@ uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, 
     return changed;
 }
 
+enum status leave_items(const char *q, struct leave_item *items, uint32_t count, uint64_t epoch)
+{
+    struct engine_op op = op_on(q, ENGINE_LEAVE);
+    op.leave.items = items;
+    op.leave.count = count;
+    op.leave.epoch = epoch;
+    run(&op);
+    assert_true(op.status || op.leave.found == d.shown_count);
+    return op.status;
+}
+
+uint32_t leaving(const char *q, uint32_t limit)
+{
+    struct engine_op op = op_on(q, ENGINE_LEAVE);
+    op.leave.limit = limit;
+    run(&op);
+    assert_int_equal(op.status, STATUS_OK);
+    assert_int_equal(op.leave.found, d.shown_count);
+    return op.leave.found;
+}
+
+void left_items(const char *q, struct leave_item *items, uint32_t count)
+{
+    struct engine_op op = op_on(q, ENGINE_LEFT);
+    op.leave.items = items;
+    op.leave.count = count;
+    run(&op);
+    assert_int_equal(op.status, STATUS_OK);
+}
+
 struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq)
 {
     struct count_item item = {

@@ -116,6 +116,11 @@ enum status cancel(const char *q, struct message_id id);
 struct escalate_item move(const char *q, struct message_id id, int rank, const char *actor,
                           const char *why); /* either may be NULL */
 uint32_t move_many(const char *q, const struct message_id *ids, uint32_t count, int rank);
+/* Messages that leave, shown in d.shown, and messages that have left. Without items: those that are
+ * leaving, up to `limit`. */
+enum status leave_items(const char *q, struct leave_item *items, uint32_t count, uint64_t epoch);
+uint32_t leaving(const char *q, uint32_t limit);
+void left_items(const char *q, struct leave_item *items, uint32_t count);
 struct count_item count_before(const char *q, int rank, int64_t ready_ms, uint64_t seq);
 const struct shown *get(const char *q, struct message_id id);     /* NULL when not found */
 enum message_state state_of(const char *q, struct message_id id); /* NEW when not found */

@@ -148,7 +148,7 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
 static struct engine_queue *find_whole(struct engine *e, const char *name, size_t len)
 {
     struct whole *w = whole_of(map_get(&cells_of(e)->queues, name, len));
-    return w && w->there > 0 ? &w->face : NULL;
+    return w && w->there > 0 && !w->hidden ? &w->face : NULL;
 }
 
 static struct engine_queue *each_whole(struct engine *e, size_t *at)
@@ -156,7 +156,7 @@ static struct engine_queue *each_whole(struct engine *e, size_t *at)
     struct whole *w;
     do
         w = whole_of(map_each(&cells_of(e)->queues, at));
-    while (w && w->there == 0);
+    while (w && (w->there == 0 || w->hidden));
     return w ? &w->face : NULL;
 }
 
@@ -210,6 +210,7 @@ static void free_shard(struct cells_engine *c)
 static void drain(struct cells_engine *c)
 {
     static const struct timespec pause = {.tv_nsec = 1000000};
+    c->closing = true;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         struct cell *cell = &c->cells[i];
         while (cell->under_way > 0) {

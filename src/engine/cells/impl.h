@@ -39,6 +39,7 @@ struct whole;
 struct trip;
 struct cell_part;
 struct shares;
+struct drain;
 
 /* What the kind counts, in the order of its table. Each has one place among its counters; the
  * window has three, and what is counted by cell has CELLS_METERED. */
@@ -50,6 +51,7 @@ enum {
     COUNT_STRAY,
     COUNT_PASSED,
     COUNT_DIVISIONS,
+    COUNT_MOVED,
     COUNT_WINDOW,
     COUNT_BY_CELL,
 };
@@ -102,6 +104,7 @@ struct partition {
     bool placing;           /* a newer placement is on its way to the cell */
     bool looking;           /* a look at its heads is under way */
     uint32_t sought;        /* messages that claims under way want of it */
+    bool unsure;            /* messages may be leaving from it */
     int64_t looked_ms;      /* mono: the last look was submitted */
     int64_t known_ms;       /* mono: what is known of its heads was asked for; 0: nothing is */
     uint32_t moments;       /* of its handle, when known_ms was set */
@@ -121,6 +124,7 @@ struct whole {
     struct whole *next_told;
     bool retired;         /* out of the map: freed when nothing is under way */
     uint64_t seq;         /* larger than every seq that was asked for */
+    bool hidden;          /* no queue of the caller's: registry.c */
     bool deleting;        /* nobody is told of it, and nothing is asked of it any more */
     bool thin;            /* it lacked a partition when it was looked at last */
     struct cell *puts_to; /* where the last message without a key went */
@@ -134,6 +138,9 @@ struct whole {
     struct trip *claiming;                    /* the one of them that is under way */
     struct shares *shares;         /* owned: of its limits, shares.c; NULL: none were asked for */
     struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
+    struct drain *drain;           /* owned: a page is on its way; NULL: none is */
+    int64_t drain_due_ms;          /* mono: no page is begun before */
+    uint32_t drain_next;           /* the cell that is looked at first */
     uint32_t there;                /* partitions with a handle */
     struct partition partitions[]; /* one for each cell, by its number */
 };
@@ -161,6 +168,7 @@ struct cells_shared {
         struct engine_options options;
         struct engine_value *values; /* owned */
         struct engine **shards;      /* owned; NULL: not open */
+        _Atomic int seat;            /* enum seat_state: of the cell as a whole */
         _Atomic bool away;           /* as the first shard sees it, as the next */
         _Atomic int64_t ahead_us;
         struct split_seen split; /* under split_lock */
@@ -184,6 +192,9 @@ struct cells_engine {
     uint32_t unsettled;   /* queues that wait for a seat, or for the end of a move of buckets */
     int64_t published_ms; /* mono: the metrics have the window as of then */
     int64_t mended_ms;    /* mono: when partitions that are missing were last looked for */
+    bool closing;         /* nothing is begun any more */
+    int64_t drained_ms;   /* mono: when it was last looked what has to be drained */
+    int64_t drain_due_ms; /* mono: when to look again; INT64_MAX: there is no need to */
     struct tour *tours;   /* bulk jobs over several asks: walk.c */
     struct cell cells[];  /* cell_count of them */
 };
@@ -312,6 +323,7 @@ uint64_t whole_take_seqs(struct whole *w, uint32_t count);
 void whole_tell(struct whole *w); /* the next sweep shows it */
 
 /* place.c: where partitions are, and who has been told */
+struct cell *cell_named(struct cells_engine *c, const char *name); /* NULL: there is none */
 const char *cell_name(const struct cells_engine *c, uint32_t number);
 /* Takes the newest placement that a partition has. True: it is another. */
 bool place_follow(struct whole *w);
@@ -430,6 +442,18 @@ void cells_sites_free(struct cells_shared *shared, uint32_t shard_count);
 void cells_kind_make(struct cells_shared *shared, const struct engine_kind *kind);
 struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index,
                                      const struct engine_options *options);
+
+/* registry.c: cells as a whole */
+bool registry_is(const char *name);
+void registry_follow(struct whole *w); /* it has another placement */
+/* Whether new queues have a partition there that takes messages. */
+bool cell_is_open(const struct cells_engine *c, uint32_t number);
+trip_verb registry_change;
+
+/* drain.c */
+void wholes_drain(struct cells_engine *c); /* begins to move what has to move */
+void drain_look(struct whole *w);          /* it has another placement */
+void drain_free(struct drain *d);          /* NULL is fine */
 
 /* walk.c */
 void tours_end(struct cells_engine *c);

@@ -28,7 +28,7 @@ static void opened(struct cell_part *p)
 static struct whole *by_name(const struct trip *t, const char *name)
 {
     struct whole *w = whole_of(map_get(&t->cells->queues, name, strlen(name)));
-    return w && w->there > 0 && !w->deleting ? w : NULL;
+    return w && w->there > 0 && !w->deleting && !w->hidden ? w : NULL;
 }
 
 static void hand_out(struct trip *t, const char *name)
@@ -166,7 +166,7 @@ static void made_first(struct trip *t)
     }
     const struct queue_config config = t->made->face.config;
     for (uint32_t i = 1; i < t->cells->cell_count; i++) {
-        if (!t->cells->cells[i].away)
+        if (!t->cells->cells[i].away && cell_is_open(t->cells, i))
             make_in(t, &t->cells->cells[i], &config);
     }
     trip_await(t, place_made);
@@ -176,6 +176,10 @@ static void create(struct trip *t)
 {
     struct cell *first = &t->cells->cells[0];
     t->op->set.existed = false;
+    if (registry_is(t->op->set.name)) {
+        trip_finish(t, STATUS_ENGINE_REFUSED);
+        return;
+    }
     if (first->away || t->op->set.dry) {
         trip_finish(t, first->away ? STATUS_ENGINE_UNAVAILABLE : STATUS_OK);
         return;
@@ -249,13 +253,14 @@ static bool lacks_partition(const struct whole *w, uint32_t number)
 {
     int seat = w->partitions[number].seat;
     return !w->partitions[number].q && !w->cells->cells[number].away &&
+           (seat >= 0 || cell_is_open(w->cells, number)) &&
            (seat < 0 || w->placement.seats[seat].state != SEAT_OUT);
 }
 
 static void mend(struct whole *w)
 {
     const struct partition *home = whole_home(w);
-    bool thin = w->there < w->cells->cell_count && home && partition_serves(home) &&
+    bool thin = !w->hidden && w->there < w->cells->cell_count && home && partition_serves(home) &&
                 home->cell->number == 0 && has_plain_slots(&w->face.config);
     for (uint32_t i = 1; thin && w->thin && i < w->cells->cell_count; i++) {
         if (lacks_partition(w, i))

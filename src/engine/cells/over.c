@@ -39,6 +39,7 @@ struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index
     c->now = c->invented ? options->now : clock_now();
     c->done_last = &c->done_first;
     c->cell_count = shared->cell_count;
+    c->drain_due_ms = INT64_MAX;
     for (uint32_t i = 0; i < c->cell_count; i++) {
         c->cells[i] = (struct cell){.engine = shared->sites[i].shards[index], .number = i};
         c->cells[i].heard_ms = c->now.mono_ms;
@@ -87,6 +88,8 @@ const struct engine_counter cells_counters[CELLS_COUNTERS] = {
     [COUNT_DIVISIONS] = {.name = "cells_divisions_total",
                          .help = "Times that the limits of a queue were to be divided anew among "
                                  "its cells."},
+    [COUNT_MOVED] = {.name = "cells_moved_total",
+                     .help = "Messages that this server has moved out of cells that are drained."},
     [COUNT_WINDOW] = {.name = "cells_order_window_seconds",
                       .bare = true,
                       .type = ENGINE_GAUGE,

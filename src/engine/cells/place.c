@@ -21,6 +21,15 @@ const char *cell_name(const struct cells_engine *c, uint32_t number)
     return c->shared->sites[number].name;
 }
 
+struct cell *cell_named(struct cells_engine *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->cell_count; i++) {
+        if (strcmp(cell_name(c, i), name) == 0)
+            return &c->cells[i];
+    }
+    return NULL;
+}
+
 /* Reading */
 
 static const struct queue_place *place_of(const struct partition *p)
@@ -46,7 +55,12 @@ bool place_follow(struct whole *w)
     }
     placement_fini(&w->placement);
     w->placement = next;
+    if (w->hidden) {
+        registry_follow(w);
+        return true;
+    }
     place_seat(w);
+    drain_look(w);
     return true;
 }
 
@@ -277,15 +291,26 @@ static void first_of(const struct whole *w, bool fresh, struct placement *p)
     placement_add(p, cell_name(w->cells, home->cell->number), SEAT_OPEN);
     for (uint32_t i = 0; i < w->cells->cell_count; i++) {
         const struct partition *other = &w->partitions[i];
-        if (!other->q || other == home)
+        if (other == home)
             continue;
-        if (fresh)
+        if (!cell_is_open(w->cells, i))
+            placement_add(p, cell_name(w->cells, i), other->q ? SEAT_DRAINING : SEAT_OUT);
+        else if (!other->q)
+            continue;
+        else if (fresh)
             placement_add(p, cell_name(w->cells, i), SEAT_OPEN);
         else
             placement_open(p, cell_name(w->cells, i), &why);
     }
-    if (fresh)
+    bool closes = false, open = cell_is_open(w->cells, home->cell->number);
+    for (uint32_t i = 1; !open && i < p->seat_count; i++) /* somebody has to take messages */
+        closes = closes || p->seats[i].state == SEAT_OPEN;
+    if (fresh) {
+        p->seats[0].state = closes ? SEAT_DRAINING : SEAT_OPEN;
         placement_spread(p);
+    } else if (closes) {
+        (void)placement_drain(p, cell_name(w->cells, home->cell->number), &why);
+    }
 }
 
 void place_first(struct trip *t, struct whole *w, bool fresh, void (*then)(struct trip *t))
@@ -323,6 +348,35 @@ static const struct partition *unseated_partition(const struct whole *w)
     return NULL;
 }
 
+/* One that takes messages in a cell that takes none as a whole; -1: there is none. */
+static int seat_to_close(const struct whole *w)
+{
+    for (uint32_t i = 0; i < w->placement.seat_count; i++) {
+        const struct partition *p = place_partition(w, i);
+        if (p && w->placement.seats[i].state == SEAT_OPEN &&
+            !cell_is_open(w->cells, p->cell->number))
+            return (int)i;
+    }
+    return -1;
+}
+
+/* The cell as a whole was drained when the queue was made, or a moment later. */
+static void close_seat(struct whole *w)
+{
+    struct placement next;
+    const char *why;
+    int seat = seat_to_close(w);
+    if (seat < 0 || w->placing || w->placement.epoch >= INT64_MAX)
+        return;
+    placement_copy(&w->placement, &next);
+    next.epoch++;
+    placement_tidy(&next, w->cells->now.wall_ms);
+    place_settle(w, &next);
+    if (placement_drain(&next, next.seats[seat].cell, &why) && placement_fits(&next))
+        place_propose(NULL, w, &next);
+    placement_fini(&next);
+}
+
 static void place_alone(struct whole *w)
 {
     const struct partition *new = unseated_partition(w);
@@ -341,7 +395,9 @@ static void place_alone(struct whole *w)
         placement_tidy(&next, w->cells->now.wall_ms);
         place_settle(w, &next);
         /* It has its seat also when not all of its share can be given to it now. */
-        if (new)
+        if (new && !cell_is_open(w->cells, new->cell->number))
+            placement_add(&next, cell_name(w->cells, new->cell->number), SEAT_DRAINING);
+        else if (new)
             (void)placement_open(&next, cell_name(w->cells, new->cell->number), &why);
     }
     if (placement_fits(&next))
@@ -355,8 +411,9 @@ void wholes_place(struct cells_engine *c)
 {
     size_t at = 0;
     for (struct whole *w; (w = whole_of(map_each(&c->queues, &at)));) {
-        if (w->deleting || c->cell_count == 1)
+        if (w->deleting || w->hidden || c->cell_count == 1)
             continue;
+        close_seat(w);
         place_alone(w);
         place_tell_all(NULL, w);
     }

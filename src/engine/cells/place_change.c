@@ -13,15 +13,6 @@
 
 #define CHANGE_ROUNDS_MAX 16
 
-static struct cell *cell_named(struct cells_engine *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->cell_count; i++) {
-        if (strcmp(cell_name(c, i), name) == 0)
-            return &c->cells[i];
-    }
-    return NULL;
-}
-
 static const char *change(const struct trip *t, struct placement *next)
 {
     struct whole *w = t->whole;
@@ -107,23 +98,44 @@ static void changed_at_home(struct trip *t)
     trip_await(t, told_all);
 }
 
-static bool holds_messages(const struct partition *p)
+static bool holds_messages(const struct partition *p, struct placement_left *left)
 {
     const struct queue_view *v = engine_queue_moment(p->q);
+    *left = (struct placement_left){v->ready, v->scheduled, v->leased, v->dead};
     return v->ready + v->scheduled + v->leased + v->dead > 0;
 }
 
-/* NULL, or why the cell cannot be removed from the queue. */
-static const char *keeps(const struct whole *w, const struct cell *cell)
+/* What is leaving another partition may be on its way to this one, or may have arrived there: see
+ * drain.c. */
+static bool may_be_a_target(const struct whole *w, const struct partition *p)
 {
+    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
+        const struct partition *other = &w->partitions[i];
+        if (other == p || !other->q || other->seat < 0)
+            continue;
+        const struct seat *seat = &w->placement.seats[other->seat];
+        bool drained = seat->state == SEAT_DRAINING || (seat->drained && other->unsure);
+        if (drained && (!partition_serves(other) || engine_queue_moment(other->q)->leased > 0))
+            return true;
+    }
+    return false;
+}
+
+/* NULL, or why the cell cannot be removed from the queue. */
+static const char *keeps(struct trip *t, const struct cell *cell)
+{
+    const struct whole *w = t->whole;
     const struct partition *p = &w->partitions[cell->number];
     if (p == whole_home(w))
         return "the queue's configuration, placement and schedules are there: it cannot leave the "
                "first cell";
     if (p->q && !partition_serves(p))
         return "the cell does not answer: nobody can tell whether it is empty";
-    if (p->q && holds_messages(p))
-        return "the partition still holds messages: wait until it is drained";
+    if (p->q && holds_messages(p, &t->op->placement.left))
+        return "the partition still holds messages";
+    if (p->q && may_be_a_target(w, p))
+        return "messages of another cell that is drained may be on their way there: wait until "
+               "nothing of that cell is in flight";
     return NULL;
 }
 
@@ -206,7 +218,7 @@ static void placement_placed(struct trip *t)
     struct cell *cell = cell_named(t->cells, t->op->placement.cell);
     const char *why = NULL;
     if (!t->status && t->op->placement.change == PLACEMENT_REMOVE) {
-        why = keeps(t->whole, cell);
+        why = keeps(t, cell);
         why = why ? why : refusal(t);
     }
     if (t->status) {
@@ -226,8 +238,15 @@ static void placement_placed(struct trip *t)
 void trip_placement(struct trip *t)
 {
     t->op->placement.why = NULL;
-    if (!cell_named(t->cells, t->op->placement.cell))
+    t->op->placement.left = (struct placement_left){0};
+    const struct cell *cell = cell_named(t->cells, t->op->placement.cell);
+    bool opens = t->op->placement.change == PLACEMENT_OPEN;
+    if (!cell)
         refuse(t, STATUS_CELL_NOT_FOUND, NULL);
+    else if (!t->whole)
+        registry_change(t);
+    else if (opens && !cell_is_open(t->cells, cell->number))
+        refuse(t, STATUS_PLACEMENT_REFUSED, "the cell as a whole is drained: open it first");
     else
         place_first(t, t->whole, false, placement_placed);
 }

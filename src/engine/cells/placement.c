@@ -140,6 +140,8 @@ static void write_seat(const struct seat *s, struct buf *out)
     json_put_cstr(out, s->cell);
     if (s->state != SEAT_OPEN)
         buf_printf(out, ",\"state\":\"%s\"", seat_state_names[s->state]);
+    if (s->drained)
+        buf_lit(out, ",\"drained\":true");
     if (s->levels)
         write_levels(s->levels, out);
     buf_putc(out, '}');
@@ -228,6 +230,7 @@ static bool read_seats(const struct json_doc *doc, struct placement *p)
         if (!name || name->type != JSON_STRING || name->len > CELL_NAME_MAX)
             return false;
         memcpy(s->cell, name->str, name->len);
+        s->drained = json_get(doc, i, "drained") != NULL;
         p->seat_count++;
         if (!read_state(json_get(doc, i, "state"), &s->state) ||
             (levels && !read_levels(doc, levels, s)))
@@ -400,6 +403,7 @@ bool placement_open(struct placement *p, const char *cell, const char **why)
         placement_add(p, cell, SEAT_OPEN);
         seat = (int)p->seat_count - 1;
     }
+    p->seats[seat].drained = p->seats[seat].drained || p->seats[seat].state == SEAT_DRAINING;
     p->seats[seat].state = SEAT_OPEN;
     return take_share(p, (uint32_t)seat) || too_many(why);
 }
@@ -458,6 +462,7 @@ bool placement_remove(struct placement *p, const char *cell, int64_t now_ms, con
         return false;
     }
     p->seats[seat].state = SEAT_OUT;
+    p->seats[seat].drained = false;
     return true;
 }
 

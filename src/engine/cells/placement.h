@@ -36,6 +36,8 @@ extern const char *const seat_state_names[SEAT_STATE_COUNT];
 struct seat {
     char cell[CELL_NAME_MAX + 1];
     enum seat_state state;
+    bool
+        drained; /* it is open, and was draining before: what was leaving then may still be there */
     /* Owned: the names of the levels that it wants, each ended by a newline. NULL: it names none,
      * and takes those that nobody names. */
     char *levels;

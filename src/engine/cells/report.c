@@ -81,6 +81,7 @@ void report_cells(struct engine *e, engine_cell_visit *visit, void *ctx)
         enum status status = engine_health(c->cells[i].engine, &cell.detail);
         bool away = atomic_load(&site->away) || status == STATUS_ENGINE_UNAVAILABLE;
         cell.state = state_name(away);
+        cell.placement = seat_state_names[atomic_load(&site->seat)];
         cell.split = split_show(c->shared, i, &cell.split_detail);
         visit(ctx, &cell);
         buf_fini(&cell.detail);

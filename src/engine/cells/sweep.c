@@ -114,6 +114,9 @@ int64_t cells_next_due_ms(struct engine *e, struct instant now)
     bool mends = c->thin + c->unsettled > 0 || c->shared->split.on;
     if (mends && mend_ms < due_ms)
         due_ms = mend_ms > 0 ? mend_ms : 0;
+    int64_t drain_ms = c->drain_due_ms - c->now.mono_ms;
+    if (c->drain_due_ms != INT64_MAX && drain_ms < due_ms)
+        due_ms = drain_ms > 0 ? drain_ms : 0;
     if (lost && c->wake) /* trips went on without it, and a poll is to say so */
         c->wake(c->wake_ctx, c->shard);
     return c->told ? 0 : due_ms;
@@ -206,7 +209,7 @@ static void tell(struct trip *t)
         w->told = false;
         w->next_told = NULL;
         w->busy++; /* until the call has returned */
-        if (t->op->sweep.touched && !w->deleting)
+        if (t->op->sweep.touched && !w->deleting && !w->hidden)
             t->op->sweep.touched(t->op, &w->face);
         w->busy--;
         whole_let_go(w);
@@ -258,6 +261,7 @@ void trip_sweep(struct trip *t)
     pass_waiting(c);
     wholes_mend(c);
     shares_tick(c);
+    wholes_drain(c);
     if (!t->op->sweep.look)
         all_due(c);
     t->submitting = true;

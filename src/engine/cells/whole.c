@@ -26,6 +26,7 @@ struct whole *whole_new(struct cells_engine *c, const char *name)
     w->face.next_seq = 1;
     w->claims_last = &w->claims_first;
     snprintf(w->face.name, sizeof(w->face.name), "%s", name);
+    w->hidden = c->cell_count > 1 && registry_is(name);
     for (uint32_t i = 0; i < c->cell_count; i++) {
         w->partitions[i] =
             (struct partition){.tag = PARTITION_TAG, .whole = w, .cell = &c->cells[i], .seat = -1};
@@ -46,6 +47,7 @@ struct whole *whole_adopt(struct cells_engine *c, struct cell *cell, struct engi
     if (p->q)
         whole_lose(p); /* deleted, and made anew under the same name */
     p->q = q;
+    p->unsure = true;
     q->user = p;
     count_partition(w, 1);
     p->version = q->version;
@@ -215,6 +217,7 @@ void whole_let_go(struct whole *w)
     shares_free(w);
     tag_end(&w->tag, WHOLE_TAG);
     free(w->lookout);
+    drain_free(w->drain);
     free(w->splitting);
     free(w);
 }

@@ -49,6 +49,14 @@ static bool escalated_in_memory(struct local_queue *lq, const struct engine_op *
     return all;
 }
 
+static bool leaving_in_memory(struct local_queue *lq, const struct engine_op *op)
+{
+    bool all = true;
+    for (uint32_t i = 0; all && i < op->leave.count; i++)
+        all = in_memory(lq, &op->leave.items[i].id);
+    return all;
+}
+
 /* Dedup keys are not among what an op needs here: those under way are in memory. */
 static bool reads_store(struct local_queue *lq, const struct engine_op *op)
 {
@@ -74,6 +82,9 @@ static bool reads_store(struct local_queue *lq, const struct engine_op *op)
     case ENGINE_RELEASE:
     case ENGINE_EXTEND:
         return !settled_in_memory(lq, op);
+    case ENGINE_LEAVE:
+    case ENGINE_LEFT:
+        return !leaving_in_memory(lq, op);
     case ENGINE_ESCALATE:
         return !escalated_in_memory(lq, op);
     default:

@@ -145,6 +145,7 @@ static bool may_repeat(const struct engine_op *op)
 {
     return ((op->verb == ENGINE_ACK || op->verb == ENGINE_NACK || op->verb == ENGINE_RELEASE) &&
             op->settle.count > 1) ||
+           (op->verb == ENGINE_LEFT && op->leave.count > 1) ||
            ((op->verb == ENGINE_DEAD_DROP || op->verb == ENGINE_PURGE) && op->bulk.id_count > 1);
 }
 

@@ -456,6 +456,17 @@ static void plan_dead_bulk(struct local_queue *lq, const struct engine_op *op)
     }
 }
 
+static void plan_leave(struct local_queue *lq, const struct engine_op *op)
+{
+    const struct message *m = NULL;
+    for (uint32_t i = 0; i < op->leave.count; i++)
+        need_message(lq, &op->leave.items[i].id, true, op->verb == ENGINE_LEFT);
+    if (op->leave.count > 0)
+        return;
+    for (uint32_t i = 0; i < op->leave.limit && (m = queue_leaving(&lq->rq->core, m)); i++)
+        need_of(lq, m, false);
+}
+
 static void plan(struct local_queue *lq, const struct engine_op *op)
 {
     switch (op->verb) {
@@ -478,6 +489,10 @@ static void plan(struct local_queue *lq, const struct engine_op *op)
     case ENGINE_ESCALATE:
         for (uint32_t i = 0; i < op->escalate.count; i++)
             need_message(lq, &op->escalate.items[i].id, false, false);
+        return;
+    case ENGINE_LEAVE:
+    case ENGINE_LEFT:
+        plan_leave(lq, op);
         return;
     case ENGINE_ACK:
     case ENGINE_NACK:

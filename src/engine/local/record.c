@@ -120,7 +120,7 @@ static void put_state(struct buf *out, const struct message *m, uint64_t boot)
     const struct delivery *d = m->delivery ? m->delivery : &none;
     assert(m->slot < LEVEL_COUNT_MAX);
     assert(m->born_slot < LEVEL_COUNT_MAX);
-    assert(d->lease_ms >= 0);
+    assert(d->lease_ms >= LEAVING_MS_MIN);
     assert(d->reason_len <= REASON_MAX);
     put_be(out, m->state, 1);
     put_be(out, m->slot, 1);
@@ -156,11 +156,13 @@ static void get_state(struct decoder *r, struct message *m, const struct record_
     d->lease_until_ms = (int64_t)get_be(r, 8);
     d->lease_ms = (int64_t)get_be(r, 8);
     d->died_ms = (int64_t)get_be(r, 8);
-    if (d->lease_ms < 0 || d->lease_ms > LEASE_SECONDS_MAX * 1000LL)
+    if (d->lease_ms < LEAVING_MS_MIN || d->lease_ms > LEASE_SECONDS_MAX * 1000LL)
         r->ok = false;
     /* After another boot the old deadline means nothing: the lease starts again. Late, never early.
-     */
-    if (now && r->ok && (boot != now->boot || d->lease_until_ms > now->mono_ms + d->lease_ms))
+     * The lease of a message that is leaving has no deadline. */
+    if (d->lease_ms < 0)
+        d->lease_until_ms = LEAVING_UNTIL_MS;
+    else if (now && r->ok && (boot != now->boot || d->lease_until_ms > now->mono_ms + d->lease_ms))
         d->lease_until_ms = now->mono_ms + d->lease_ms;
     size_t len = get_be(r, 2);
     const char *reason = len <= REASON_MAX ? get_bytes(r, len) : NULL;

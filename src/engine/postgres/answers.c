@@ -296,6 +296,33 @@ static void answer_escalate(struct engine_op *op, struct pg_call *c)
     }
 }
 
+/* A row has a status, or a message. Without items, each row is a message. */
+static void answer_leave(struct engine_op *op, struct pg_call *c, struct instant now)
+{
+    struct columns columns = columns_of(c->result);
+    uint32_t count = op->leave.count, rows = count > 0 ? count : (uint32_t)PQntuples(c->result);
+    op->leave.found = 0;
+    for (uint32_t i = 0; i < rows; i++) {
+        struct row at = {c->result, &columns, (int)i};
+        enum status status = status_of(c->result, (int)i, PQfnumber(c->result, "status"));
+        if (!status && !row_fits(c->queue, &at, true, true))
+            status = STATUS_ENGINE_UNAVAILABLE;
+        if (count > 0)
+            op->leave.items[i].status = status;
+        if (status)
+            continue;
+        op->leave.found++;
+        row_show(op, &at, now);
+    }
+}
+
+static void answer_left(struct engine_op *op, struct pg_call *c)
+{
+    int status = PQfnumber(c->result, "status");
+    for (uint32_t i = 0; i < op->leave.count; i++)
+        op->leave.items[i].status = status_of(c->result, (int)i, status);
+}
+
 static void answer_count(struct engine_op *op, struct pg_call *c)
 {
     int before = PQfnumber(c->result, "before"), exact = PQfnumber(c->result, "exact");
@@ -521,6 +548,13 @@ static void answer_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     case ENGINE_ESCALATE:
         answer_escalate(op, c);
         break;
+    case ENGINE_LEAVE:
+        if (!answer_moved(job, op, c, 0))
+            answer_leave(op, c, job->now);
+        break;
+    case ENGINE_LEFT:
+        answer_left(op, c);
+        break;
     case ENGINE_COUNT:
         answer_count(op, c);
         break;
@@ -613,6 +647,9 @@ static uint32_t rows_wanted(const struct pg_call *c)
         return count;
     case ENGINE_ESCALATE:
         return c->ops[0]->escalate.count;
+    case ENGINE_LEAVE:
+    case ENGINE_LEFT:
+        return c->ops[0]->leave.count;
     case ENGINE_COUNT:
         return c->ops[0]->count.count;
     case ENGINE_QUEUE_SET:

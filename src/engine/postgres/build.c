@@ -376,6 +376,50 @@ static void build_escalate(struct pg_call *c, const struct engine_op *op)
     param_text(p, note->reason, note->reason_len);
 }
 
+static void put_leaving(struct params *p, const struct pg_call *c, const struct engine_op *op)
+{
+    const struct leave_item *items = op->leave.items;
+    struct sought *ids = mem_alloc(op->leave.count * sizeof(*ids));
+    for (uint32_t i = 0; i < op->leave.count; i++)
+        ids[i] = (struct sought){&items[i].id, c->queue};
+    put_ids(p, ids, op->leave.count);
+    free(ids);
+    if (op->verb == ENGINE_LEAVE) {
+        param_array(p, WIRE_BYTEA_ARRAY);
+        for (uint32_t i = 0; i < op->leave.count; i++)
+            element_bytes(p, items[i].from, RECEIPT_BYTES);
+        param_array_end(p);
+    }
+    param_array(p, WIRE_BYTEA_ARRAY);
+    for (uint32_t i = 0; i < op->leave.count; i++)
+        element_bytes(p, items[i].receipt, RECEIPT_BYTES);
+    param_array_end(p);
+}
+
+#define LEAVE_COLUMNS "SELECT place, status, (message).* FROM "
+
+static void build_leave(struct pg_call *c, const struct engine_op *op)
+{
+    struct params *p = &c->params;
+    if (op->leave.count == 0) {
+        c->sql = LEAVE_COLUMNS "triage.engine_leaving($1,$2)";
+        param_int(p, WIRE_INT4, op->queue->id);
+        param_int(p, WIRE_INT4, op->leave.limit);
+        return;
+    }
+    c->sql = LEAVE_COLUMNS "triage.engine_leave($1,$2,$3,$4,$5,$6,$7,$8)";
+    param_queue(p, c->queue);
+    put_leaving(p, c, op);
+    param_int(p, WIRE_INT8, seq_limit(op->leave.epoch));
+}
+
+static void build_left(struct pg_call *c, const struct engine_op *op)
+{
+    c->sql = "SELECT place, status FROM triage.engine_left($1,$2,$3,$4,$5,$6)";
+    param_queue(&c->params, c->queue);
+    put_leaving(&c->params, c, op);
+}
+
 /* For calls that only read: before anything else the database checks once that the queue is still
  * as this process knows it. */
 #define IF_CURRENT " WHERE (triage.queue_at($1,$2)).id IS NOT NULL"
@@ -613,6 +657,8 @@ static const struct {
     [ENGINE_CANCEL] = {build_cancel, true},
     [ENGINE_ESCALATE] = {build_escalate, true},
     [ENGINE_PROMOTE] = {build_promote, true},
+    [ENGINE_LEAVE] = {build_leave, false},
+    [ENGINE_LEFT] = {build_left, false},
     [ENGINE_COUNT] = {build_count, false},
     [ENGINE_HEADS] = {build_heads, false},
     [ENGINE_GET] = {build_get, false},
@@ -635,7 +681,9 @@ static void build_other(struct pg *pg, struct pg_job *job, struct pg_call *c)
     builders[op->verb].build(c, op);
     if (builders[op->verb].timed)
         param_now(pg, job, &c->params);
-    if (op->verb == ENGINE_IMPORT)
+    if (op->verb == ENGINE_IMPORT && op->import.anyway)
+        param_null(&c->params, WIRE_INT8);
+    else if (op->verb == ENGINE_IMPORT)
         param_int(&c->params, WIRE_INT8, (int64_t)op->import.epoch);
 }
 

@@ -85,6 +85,8 @@ static enum call_kind kind_of(enum engine_verb verb)
         [ENGINE_CANCEL] = CALL_OTHER,
         [ENGINE_ESCALATE] = CALL_OTHER,
         [ENGINE_PROMOTE] = CALL_OTHER,
+        [ENGINE_LEAVE] = CALL_OTHER,
+        [ENGINE_LEFT] = CALL_OTHER,
         [ENGINE_COUNT] = CALL_OTHER,
         [ENGINE_HEADS] = CALL_OTHER,
         [ENGINE_GET] = CALL_OTHER,

@@ -125,7 +125,7 @@ static const struct {
     {COLUMN_ATTEMPTS, "attempts", true, 0, INT32_MAX},
     {COLUMN_KIND, "kind", true, PAYLOAD_TEXT, PAYLOAD_BYTES},
     {COLUMN_UNTIL, "until_ms", false, TIME_MS_MIN, TIME_MS_MAX},
-    {COLUMN_LEASE, "lease_ms", false, 0, LEASE_SECONDS_MAX * 1000LL},
+    {COLUMN_LEASE, "lease_ms", false, LEAVING_MS_MIN, LEASE_SECONDS_MAX * 1000LL},
     {COLUMN_ENDED, "ended_ms", false, TIME_MS_MIN, TIME_MS_MAX},
     {COLUMN_ESCALATED, "escalated_ms", false, TIME_MS_MIN, TIME_MS_MAX},
     {COLUMN_ESCALATED_FROM, "escalated_from", false, 0, SLOT_MAX},
