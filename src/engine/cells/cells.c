@@ -73,13 +73,19 @@ static void submit(struct engine *e, struct engine_op *op, struct instant now)
         trip_finish(t, STATUS_QUEUE_NOT_FOUND);
     else
         verbs[op->verb](t);
-    sync_base(c);
+}
+
+/* An engine that keeps what it has not shown yet may have work when no op is under way. */
+static bool may_have_news(const struct cell *c)
+{
+    return c->under_way > 0 || (cell_is_live(c) && engine_has(c->engine, ENGINE_DURABLE));
 }
 
 static void flush_some(struct cells_engine *c, bool all)
 {
+    c->flushes++;
     for (uint32_t i = 0; i < c->cell_count; i++) {
-        if (all || c->cells[i].submitted)
+        if (c->cells[i].submitted || (all && may_have_news(&c->cells[i])))
             engine_flush(c->cells[i].engine);
         c->cells[i].submitted = false;
     }
@@ -120,7 +126,7 @@ static uint32_t poll(struct engine *e)
     do {
         heard = 0;
         for (uint32_t i = 0; i < c->cell_count; i++)
-            heard += engine_poll(c->cells[i].engine);
+            heard += may_have_news(&c->cells[i]) ? engine_poll(c->cells[i].engine) : 0;
         flush_some(c, false);
         sync_base(c);
         count += report(c);
@@ -140,6 +146,8 @@ static bool holds(struct engine *e, struct engine_queue *q, const struct claim_q
         struct partition *p = &w->partitions[i];
         if (partition_serves(p))
             held = engine_holds(p->cell->engine, p->q, ask, now) && held;
+        if (p->q)
+            partition_changed(p); /* its heads are up to date now */
     }
     sync_base(c);
     return held;
@@ -203,6 +211,7 @@ static void free_shard(struct cells_engine *c)
         whole_let_go(w);
     }
     map_fini(&c->queues);
+    tourney_fini(&c->load);
     free(c);
 }
 

@@ -38,7 +38,7 @@ static uint64_t step_known(const struct partition *p, const struct plan *plan, u
 {
     const struct plan_step *s = &plan->steps[step];
     uint64_t known = 0;
-    if (!partition_serves(p) || s->found >= s->max)
+    if (!partition_serves(p) || !partition_is_known(p) || s->found >= s->max)
         return 0;
     for (uint32_t i = 0; i < s->lane_count; i++) {
         const struct plan_lane *lane = &plan->lanes[s->first_lane + i];
@@ -75,27 +75,71 @@ static uint64_t hoped_for(const struct trip *t, const struct partition *p, uint3
     return step < t->barren[p->cell->number] ? 0 : step_known(p, plan_of(t), step);
 }
 
+/* Who has the first message of a step. The wholes' tournaments have it by the heads of lanes; what
+ * this claim may not count on is passed over. */
+struct search {
+    const struct trip *trip;
+    const struct partition *but; /* or NULL */
+    uint32_t step;
+    bool idle;       /* only who has more than is sought there */
+    uint64_t choice; /* and is not in this choice; 0: of no choice */
+};
+
+static bool is_passed(const void *ctx, uint32_t place)
+{
+    const struct search *s = ctx;
+    const struct partition *p = &s->trip->whole->partitions[place];
+    if (p == s->but || (s->choice > 0 && p->chosen == s->choice))
+        return true;
+    uint64_t known = hoped_for(s->trip, p, s->step);
+    return known == 0 || (s->idle && known <= p->sought);
+}
+
+/* The partition, of those that count, whose first message of the step is the oldest. */
+static struct partition *search_oldest(const struct search *s)
+{
+    const struct trip *t = s->trip;
+    const struct plan *plan = plan_of(t);
+    const struct plan_step *step = &plan->steps[s->step];
+    struct partition *best = NULL;
+    struct place at = {0};
+    for (uint32_t i = 0; i < step->lane_count; i++) {
+        const struct plan_lane *lane = &plan->lanes[step->first_lane + i];
+        uint32_t cell =
+            tourney_first_but(&t->whole->heads[lane->slot], lane->until_ms, is_passed, s);
+        if (cell == TOURNEY_NONE || (best && best->cell->number == cell))
+            continue;
+        struct partition *p = &t->whole->partitions[cell];
+        struct place head = step_head(p, plan, s->step);
+        bool tie = best && !place_before(at, head) && !place_before(head, at);
+        if (!best || place_before(head, at) || (tie && cell < best->cell->number)) {
+            best = p;
+            at = head;
+        }
+    }
+    return best;
+}
+
+static struct partition *oldest(const struct trip *t, uint32_t step)
+{
+    const struct search s = {.trip = t, .step = step};
+    return search_oldest(&s);
+}
+
 /* The first step for which somebody has something; step_count: none. */
 static uint32_t first_known(const struct trip *t)
 {
     const struct plan *plan = plan_of(t);
-    for (uint32_t step = 0; step < plan->step_count; step++) {
-        for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-            if (hoped_for(t, &t->whole->partitions[i], step) > 0)
-                return step;
-        }
-    }
-    return plan->step_count;
+    uint32_t step = 0;
+    while (step < plan->step_count && !oldest(t, step))
+        step++;
+    return step;
 }
 
-static bool known_elsewhere(const struct trip *t, const struct partition *p, uint32_t step)
+static struct partition *oldest_but(const struct trip *t, const struct partition *p, uint32_t step)
 {
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        const struct partition *other = &t->whole->partitions[i];
-        if (other != p && hoped_for(t, other, step) > 0)
-            return true;
-    }
-    return false;
+    const struct search s = {.trip = t, .but = p, .step = step};
+    return search_oldest(&s);
 }
 
 /* Up to which step a partition may be asked: steps in turn are asked for together, or not at all.
@@ -105,7 +149,7 @@ static uint32_t last_alone(const struct trip *t, const struct partition *p, uint
     const struct plan *plan = plan_of(t);
     uint32_t end = step;
     for (uint32_t i = step; i < plan->step_count; i++) {
-        if (known_elsewhere(t, p, i))
+        if (oldest_but(t, p, i))
             return end;
         bool whole = !plan->steps[i].in_turn || i + 1 == plan->step_count;
         end = whole ? i + 1 : end;
@@ -237,7 +281,7 @@ static void claimed(struct cell_part *p)
 {
     struct trip *t = p->trip;
     struct plan *mine = p->op.claim.plan;
-    p->partition->sought -= p->sought;
+    partition_seek(p->partition, 0, p->sought);
     if (!t) {
         release_stray(p);
         return;
@@ -320,7 +364,7 @@ static struct cell_part *claim_part(struct trip *t, struct partition *p, uint32_
     limit(t, p, mine);
     part->from = from;
     part->sought = want;
-    p->sought += want;
+    partition_seek(p, want, 0);
     part->droppable = true;
     part->op.visit = show;
     part->op.claim.plan = mine;
@@ -345,33 +389,19 @@ static uint32_t left_of(const struct trip *t)
     return plan_of(t)->want - t->op->claim.found;
 }
 
-static struct partition *oldest(const struct trip *t, uint32_t step)
-{
-    struct partition *best = NULL;
-    struct place at = {0};
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        struct partition *p = &t->whole->partitions[i];
-        if (hoped_for(t, p, step) == 0)
-            continue;
-        struct place head = step_head(p, plan_of(t), step);
-        if (!best || place_before(head, at)) {
-            best = p;
-            at = head;
-        }
-    }
-    return best;
-}
-
 /* Of the partitions that have something for a step, the one that claims under way want the least
  * of; of equals the one whose head is the oldest. Many claims at once see the same heads: if all
  * went to the oldest, one cell would work and the others wait. */
 static struct partition *idlest(const struct trip *t, uint32_t step)
 {
+    const struct search s = {.trip = t, .step = step, .idle = true};
+    const struct plan *plan = plan_of(t);
+    const struct plan_step *its = &plan->steps[step];
     struct partition *best = oldest(t, step);
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        struct partition *p = &t->whole->partitions[i];
-        if (hoped_for(t, p, step) > p->sought && p->sought < best->sought)
-            best = p;
+    for (uint32_t i = 0; best->sought > 0 && i < its->lane_count; i++) {
+        struct tourney *idle = whole_idle(t->whole, plan->lanes[its->first_lane + i].slot);
+        uint32_t cell = tourney_first_but(idle, (int64_t)best->sought - 1, is_passed, &s);
+        best = cell == TOURNEY_NONE ? best : &t->whole->partitions[cell];
     }
     return best;
 }
@@ -396,39 +426,21 @@ static void ask_one(struct trip *t, struct partition *p, uint32_t step, uint32_t
     claim_submit(claim_part(t, p, 0, end, want));
 }
 
-/* A step that several partitions have something for: each gives as much as it has of all that is
- * known, the oldest first when that does not come out even. */
+/* A step that several partitions have something for: each gives what it has, the oldest first, so
+ * that few are asked. */
 static void ask_several(struct trip *t, uint32_t step)
 {
-    const struct plan *plan = plan_of(t);
-    uint64_t *known = mem_alloc(t->cells->cell_count * sizeof(known[0])), all = 0;
-    uint32_t *share = mem_alloc(t->cells->cell_count * sizeof(share[0]));
-    uint32_t want = left_of(t), given = 0;
-    uint32_t most = (uint32_t)(plan->steps[step].max - plan->steps[step].found);
-    want = most < want ? most : want;
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        known[i] = hoped_for(t, &t->whole->partitions[i], step);
-        all += known[i];
+    const struct plan_step *s = &plan_of(t)->steps[step];
+    const struct search next = {.trip = t, .step = step, .choice = ++t->cells->choices};
+    uint32_t left = left_of(t), most = (uint32_t)(s->max - s->found);
+    left = most < left ? most : left;
+    for (struct partition *p; left > 0 && (p = search_oldest(&next));) {
+        uint64_t known = hoped_for(t, p, step);
+        uint32_t want = known < left ? (uint32_t)known : left;
+        p->chosen = next.choice;
+        left -= want;
+        claim_submit(claim_part(t, p, 0, step + 1, want));
     }
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        uint64_t part = all > want ? known[i] * want / all : known[i];
-        share[i] = (uint32_t)part;
-        given += share[i];
-    }
-    uint32_t first = oldest(t, step)->cell->number;
-    for (uint32_t i = 0; given < want && given < all; i++) {
-        uint32_t at = (first + i) % t->cells->cell_count;
-        if (share[at] < known[at]) {
-            share[at]++;
-            given++;
-        }
-    }
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        if (share[i] > 0)
-            claim_submit(claim_part(t, &t->whole->partitions[i], 0, step + 1, share[i]));
-    }
-    free(known);
-    free(share);
 }
 
 /* Engines with an exact view, where a claim has taken effect when it is submitted: heads are merged
@@ -438,7 +450,7 @@ static void ask_several(struct trip *t, uint32_t step)
 
 static bool all_live(const struct whole *w)
 {
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
+    for (uint32_t i = 0; w->remote > 0 && i < w->cells->cell_count; i++) {
         if (partition_serves(&w->partitions[i]) && !cell_is_live(w->partitions[i].cell))
             return false;
     }
@@ -448,15 +460,8 @@ static bool all_live(const struct whole *w)
 /* The first place of the step in any other partition; the end of time: there is none. */
 static struct place rival(const struct trip *t, const struct partition *p, uint32_t step)
 {
-    struct place best = {INT64_MAX, UINT64_MAX};
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        const struct partition *other = &t->whole->partitions[i];
-        if (other == p || hoped_for(t, other, step) == 0)
-            continue;
-        struct place head = step_head(other, plan_of(t), step);
-        best = place_before(head, best) ? head : best;
-    }
-    return best;
+    const struct partition *other = oldest_but(t, p, step);
+    return other ? step_head(other, plan_of(t), step) : (struct place){INT64_MAX, UINT64_MAX};
 }
 
 /* No further than to what stands elsewhere. Within the same millisecond one at a time, because the
@@ -504,61 +509,128 @@ static void ask_merging(struct trip *t, uint32_t step, bool limits)
 
 /* Steps in turn for which several partitions have something. The turns are decided here, by what is
  * known, and paid for at once, so that the claims that come next see it. */
-static void ask_in_turn(struct trip *t, uint32_t from)
+
+/* What is taken from one partition. */
+struct turn_share {
+    struct partition *partition;
+    uint32_t total;
+    uint16_t take[PLAN_STEPS_MAX];
+};
+
+/* Who has something for a step, the oldest first. They give in turn. */
+struct turn_step {
+    uint32_t count, at;
+    uint64_t left; /* of all */
+    struct turn_giver {
+        struct partition *partition;
+        uint64_t left;
+    } * givers;
+};
+
+struct turns {
+    struct trip *trip;
+    uint64_t choice;
+    uint32_t from, steps, share_count, share_room;
+    struct turn_share *shares;
+    struct turn_step by_step[PLAN_STEPS_MAX];
+};
+
+static struct turn_share *turns_share(struct turns *turns, struct partition *p)
 {
-    const struct plan *plan = plan_of(t);
-    uint32_t steps = plan->step_count - from, cells = t->cells->cell_count;
-    uint64_t(*known)[PLAN_STEPS_MAX] = mem_alloc(cells * sizeof(known[0]));
-    uint16_t(*take)[PLAN_STEPS_MAX] = mem_zalloc(cells * sizeof(take[0]));
-    uint32_t *total = mem_zalloc(cells * sizeof(total[0]));
-    uint32_t left = left_of(t), ranks = 0;
-    if (has_limits(&t->whole->face.config, plan) && left > 1)
-        left = 1; /* each round sees what the one before took */
-    for (uint32_t s = 0; s < steps; s++) {
-        for (uint32_t i = 0; i < cells; i++) {
-            known[i][s] = hoped_for(t, &t->whole->partitions[i], from + s);
-            if (known[i][s] > 0)
-                ranks |= 1u << plan->steps[from + s].rank;
-        }
+    if (p->shared == turns->choice)
+        return &turns->shares[p->share];
+    if (turns->share_count == turns->share_room) {
+        turns->share_room = 2 * turns->share_room + 4;
+        turns->shares = mem_realloc(turns->shares, turns->share_room * sizeof(turns->shares[0]));
+    }
+    p->shared = turns->choice;
+    p->share = turns->share_count;
+    turns->shares[p->share] = (struct turn_share){.partition = p};
+    return &turns->shares[turns->share_count++];
+}
+
+/* No more than `most` of them are needed. */
+static void turns_gather(struct turns *turns, uint32_t step, uint32_t most)
+{
+    struct trip *t = turns->trip;
+    struct turn_step *s = &turns->by_step[step];
+    const struct search next = {
+        .trip = t, .step = turns->from + step, .choice = ++t->cells->choices};
+    uint32_t room = most < t->whole->there ? most : t->whole->there;
+    s->givers = mem_alloc((room + 1) * sizeof(s->givers[0]));
+    for (struct partition *p; s->count < room && (p = search_oldest(&next));) {
+        uint64_t known = hoped_for(t, p, next.step);
+        p->chosen = next.choice;
+        s->givers[s->count++] = (struct turn_giver){p, known};
+        s->left += known;
+    }
+}
+
+static void turns_take(struct turns *turns, uint32_t step)
+{
+    struct turn_step *s = &turns->by_step[step];
+    assert(s->left > 0);
+    while (s->givers[s->at].left == 0)
+        s->at = (s->at + 1) % s->count;
+    struct turn_giver *g = &s->givers[s->at];
+    struct turn_share *share = turns_share(turns, g->partition);
+    g->left--;
+    s->left--;
+    s->at = (s->at + 1) % s->count;
+    share->take[step]++;
+    share->total++;
+}
+
+static void turns_decide(struct turns *turns, uint32_t left)
+{
+    const struct plan *plan = plan_of(turns->trip);
+    const struct plan_step *steps = &plan->steps[turns->from];
+    uint32_t ranks = 0;
+    for (uint32_t s = 0; s < turns->steps; s++) {
+        turns_gather(turns, s, left);
+        if (turns->by_step[s].left > 0)
+            ranks |= 1u << steps[s].rank;
     }
     for (; left > 0 && ranks; left--) {
         int rank = policy_turn(plan->policy, plan->max_rank, ranks);
         uint32_t s = 0;
-        while (plan->steps[from + s].rank != rank)
+        while (steps[s].rank != rank)
             s++;
-        struct partition *old = oldest(t, from + s);
-        uint32_t cell = old->cell->number;
-        for (uint32_t i = 0; known[cell][s] == 0 || (i < cells && take[cell][s] > take[i][s]);
-             i++) {
-            if (known[i % cells][s] > 0)
-                cell = i % cells;
-        }
-        known[cell][s]--;
-        take[cell][s]++;
-        total[cell]++;
+        turns_take(turns, s);
         policy_spend(plan->policy, plan->max_rank, rank);
-        bool any = false;
-        for (uint32_t i = 0; i < cells; i++)
-            any = any || known[i][s] > 0;
-        if (!any)
+        if (turns->by_step[s].left == 0)
             ranks &= ~(1u << rank);
     }
-    for (uint32_t i = 0; i < cells; i++) {
-        if (total[i] == 0)
-            continue;
-        struct cell_part *part =
-            claim_part(t, &t->whole->partitions[i], from, plan->step_count, total[i]);
-        struct plan *mine = part->op.claim.plan;
-        mine->policy = NULL;
-        for (uint32_t s = 0; s < steps; s++) {
-            mine->steps[s].in_turn = false;
-            mine->steps[s].max = take[i][s];
-        }
-        claim_submit(part);
+}
+
+static void turns_submit(const struct turns *turns, const struct turn_share *share)
+{
+    struct trip *t = turns->trip;
+    struct cell_part *part =
+        claim_part(t, share->partition, turns->from, plan_of(t)->step_count, share->total);
+    struct plan *mine = part->op.claim.plan;
+    mine->policy = NULL;
+    for (uint32_t s = 0; s < turns->steps; s++) {
+        mine->steps[s].in_turn = false;
+        mine->steps[s].max = share->take[s];
     }
-    free(known);
-    free(take);
-    free(total);
+    claim_submit(part);
+}
+
+static void ask_in_turn(struct trip *t, uint32_t from)
+{
+    struct turns turns = {.trip = t,
+                          .choice = ++t->cells->choices,
+                          .from = from,
+                          .steps = plan_of(t)->step_count - from};
+    bool limits = has_limits(&t->whole->face.config, plan_of(t));
+    uint32_t left = left_of(t);
+    turns_decide(&turns, limits && left > 1 ? 1 : left); /* each round sees what the last took */
+    for (uint32_t i = 0; i < turns.share_count; i++)
+        turns_submit(&turns, &turns.shares[i]);
+    for (uint32_t s = 0; s < turns.steps; s++)
+        free(turns.by_step[s].givers);
+    free(turns.shares);
 }
 
 /* From one partition if it has as much, because each part of a claim costs its database as much as
@@ -596,11 +668,45 @@ static void looked(struct cell_part *p)
         p->trip->status = p->op.status;
 }
 
+/* Claims of one turn look together: what one has asked and not sent yet is an answer for all. */
+static bool follow(struct trip *t)
+{
+    struct trip *leader = t->whole->looking;
+    if (!leader || t->whole->looking_flush != t->cells->flushes)
+        return false;
+    t->next = leader->followers;
+    leader->followers = t;
+    t->under_way++; /* though it is no part of its own */
+    return true;
+}
+
+/* Those who followed may go on, too, when nobody follows them any more. */
+static void lead(struct trip *t)
+{
+    struct trip *followers = t->followers;
+    t->followers = NULL;
+    if (t->whole->looking == t)
+        t->whole->looking = NULL;
+    for (struct trip *f; (f = followers);) {
+        followers = f->next;
+        f->next = NULL;
+        f->status = t->status ? t->status : f->status;
+        assert(f->under_way > 0);
+        if (--f->under_way == 0 && !f->submitting)
+            f->then(f);
+    }
+}
+
 /* Nothing is known: everybody is asked what there is, once. */
 static void look_everywhere(struct trip *t)
 {
+    struct whole *w = t->whole;
     t->fresh = true;
     memset(t->barren, 0, t->cells->cell_count * sizeof(t->barren[0]));
+    if (follow(t))
+        return;
+    w->looking = t;
+    w->looking_flush = t->cells->flushes;
     for (uint32_t i = 0; i < t->cells->cell_count; i++) {
         struct partition *p = &t->whole->partitions[i];
         if (!partition_serves(p) || cell_is_live(p->cell))
@@ -609,7 +715,7 @@ static void look_everywhere(struct trip *t)
         part->op.verb = ENGINE_COUNT;
         part->droppable = true;
         part->done = looked;
-        p->looked_ms = t->cells->now.mono_ms;
+        partition_looked(p);
         part_submit(part);
     }
 }
@@ -627,7 +733,6 @@ static void round_done(struct trip *t)
 {
     if (t->op->claim.found == t->want)
         t->fresh = t->fresh && t->rounds > 1; /* others were faster: one more look */
-    whole_merge(t->whole);
     claim_round(t);
 }
 
@@ -680,7 +785,6 @@ static bool anybody_short(const struct trip *t, bool idle)
 static void divided(struct trip *t)
 {
     memset(t->barren, 0, t->cells->cell_count * sizeof(t->barren[0]));
-    whole_merge(t->whole);
     claim_round(t);
 }
 
@@ -701,15 +805,13 @@ static bool divide(struct trip *t, uint32_t step, bool over)
     return true;
 }
 
-static void looked_all(struct trip *t)
-{
-    whole_merge(t->whole);
-    claim_round(t);
-}
-
 static void claim_round(struct trip *t)
 {
     const struct plan *plan = plan_of(t);
+    lead(t);
+    whole_merge(t->whole);
+    if (t->whole->strangers > 0 || t->version != t->whole->face.version)
+        t->op->outdated = true; /* the plan is of another configuration */
     /* After a wait for a cell that is gone now, what there is goes to the caller: its leases run.
      */
     bool late = t->status && t->op->claim.found > 0;
@@ -736,7 +838,7 @@ static void claim_round(struct trip *t)
     if (t->under_way == 0 && step >= plan->step_count && step != UINT32_MAX)
         claim_finish(t);
     else
-        trip_await(t, step == UINT32_MAX ? looked_all : round_done);
+        trip_await(t, step == UINT32_MAX ? claim_round : round_done);
 }
 
 /* One after the other, where a claim has to see what the one before it has taken. */
@@ -745,44 +847,12 @@ static bool goes_alone(const struct whole *w, const struct plan *plan)
     return has_limits(&w->face.config, plan) || plan->policy;
 }
 
-static bool claims_know(const struct whole *w)
-{
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        if (partition_serves(&w->partitions[i]) && !partition_is_known(&w->partitions[i]))
-            return false;
-    }
-    return true;
-}
-
-static bool is_stale(const struct partition *p)
-{
-    return partition_serves(p) && !cell_is_live(p->cell) && !p->cell->hesitates &&
-           p->whole->cells->now.mono_ms - p->known_ms > STALE_MS;
-}
-
-static bool knows_enough(const struct whole *w)
-{
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        if (is_stale(&w->partitions[i]))
-            return false;
-    }
-    return true;
-}
-
-static void look_around(struct whole *w)
-{
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        if (partition_serves(&w->partitions[i]))
-            partition_look(&w->partitions[i]);
-    }
-}
-
 static void look_first(struct trip *t)
 {
     t->submitting = true;
     look_everywhere(t);
     t->submitting = false;
-    trip_await(t, looked_all);
+    trip_await(t, claim_round);
 }
 
 static void claim_begin(struct trip *t)
@@ -792,18 +862,20 @@ static void claim_begin(struct trip *t)
     t->op->claim.found = 0;
     for (uint32_t i = 0; i < plan->step_count; i++)
         plan->steps[i].found = 0;
-    if (!claims_know(t->whole)) {
+    whole_merge(t->whole);
+    t->version = t->whole->face.version;
+    if (t->whole->strangers > 0) {
         t->op->outdated = true;
         claim_finish(t);
         return;
     }
-    if (t->whole->there > 1 && !knows_enough(t->whole)) {
+    if (t->whole->there > 1 && whole_is_stale(t->whole, STALE_MS)) {
         look_first(t);
         return;
     }
     if (t->whole->there > 1)
-        look_around(t->whole);
-    if (known_without_them(t))
+        whole_look(t->whole);
+    if (t->cells->hesitating > 0 && known_without_them(t))
         pass_over(t);
     claim_round(t);
 }

@@ -10,7 +10,7 @@
  */
 #include "engine/cells/impl.h"
 
-static int64_t ahead_ms(const struct cell *c)
+int64_t cell_ahead_ms(const struct cell *c)
 {
     int64_t us = c->engine->ahead_us;
     return (us + (us < 0 ? -500 : 500)) / 1000;
@@ -24,17 +24,17 @@ static bool is_time(int64_t ms)
 
 int64_t time_from_cell(const struct cell *c, int64_t ms)
 {
-    return is_time(ms) ? ms - ahead_ms(c) : ms;
+    return is_time(ms) ? ms - cell_ahead_ms(c) : ms;
 }
 
 int64_t time_to_cell(const struct cell *c, int64_t ms)
 {
-    return is_time(ms) ? ms + ahead_ms(c) : ms;
+    return is_time(ms) ? ms + cell_ahead_ms(c) : ms;
 }
 
 void plan_to_cell(const struct cell *c, struct plan *plan)
 {
-    if (ahead_ms(c) == 0)
+    if (cell_ahead_ms(c) == 0)
         return;
     plan->until_ms = time_to_cell(c, plan->until_ms);
     for (uint32_t i = 0; i < plan->lane_count; i++)

@@ -81,7 +81,7 @@ void trip_count(struct trip *t)
         part->op.count.waits = t->op->count.waits;
         part->droppable = true;
         part->done = counted;
-        p->looked_ms = t->cells->now.mono_ms;
+        partition_looked(p);
         part_submit(part);
     }
     t->submitting = false;

@@ -17,6 +17,7 @@
 
 #include "base/map.h"
 #include "base/tag.h"
+#include "base/tourney.h"
 #include "engine/cells/placement.h"
 #include "engine/cells/split.h"
 #include "engine/engine.h"
@@ -90,6 +91,7 @@ struct cell {
     /* What it had counted when splits were thought about last, and what its commits took since. */
     uint64_t split_groups, split_commit_us;
     uint32_t commit_ms;
+    int64_t reckoned_ms; /* by how much its clock is ahead in what the wholes have of it */
 };
 
 /* A queue in a cell. */
@@ -110,6 +112,23 @@ struct partition {
     uint32_t moments;       /* of its handle, when known_ms was set */
     int64_t over_ms;        /* mono: since when it is over what splits are for; 0: it is not */
     uint64_t split_count;   /* what was put there when splits were thought about last */
+    /* What the sums of its whole have of it (sum.c). */
+    struct counted *counted;      /* owned; NULL: nothing */
+    bool dirty;                   /* it may be more by now: in whole->dirty */
+    bool strange;                 /* its configuration is another one: in whole->strangers */
+    struct partition *next_dirty; /* of its whole */
+    uint64_t chosen;              /* the last choice of several partitions that it is in */
+    uint64_t shared;              /* the last one in which it has a share … */
+    uint32_t share;               /* … and the place of that */
+    /* In whole->by_look unless it is looked at, in whole->by_known; without an exact view. */
+    bool in_look, in_known;
+    struct partition_link {
+        struct partition *prev, *next;
+    } look, known;
+};
+
+struct partition_list {
+    struct partition *first, *last;
 };
 
 /* A queue as the caller sees it. */
@@ -122,12 +141,14 @@ struct whole {
     uint32_t parts;           /* under way, also those that nobody waits for */
     bool told;                /* to be shown by the next sweep: in cells->told */
     struct whole *next_told;
-    bool retired;         /* out of the map: freed when nothing is under way */
-    uint64_t seq;         /* larger than every seq that was asked for */
-    bool hidden;          /* no queue of the caller's: registry.c */
-    bool deleting;        /* nobody is told of it, and nothing is asked of it any more */
-    bool thin;            /* it lacked a partition when it was looked at last */
-    struct cell *puts_to; /* where the last message without a key went */
+    bool retired;           /* out of the map: freed when nothing is under way */
+    uint64_t seq;           /* larger than every seq that was asked for */
+    bool hidden;            /* no queue of the caller's: registry.c */
+    bool deleting;          /* nobody is told of it, and nothing is asked of it any more */
+    bool thin;              /* it lacked a partition when it was looked at last */
+    struct cell *puts_to;   /* where the last message without a key went */
+    struct trip *looking;   /* a claim that looks everywhere, … */
+    uint64_t looking_flush; /* … and is sent with this flush */
     struct placement placement;
     bool unsettled; /* moves of buckets wait for their end: counted in cells->unsettled */
     bool unseated;  /* it had a partition without a seat when it was looked at last */
@@ -136,12 +157,20 @@ struct whole {
     struct split_plan *splitting; /* owned: proposed, and not answered yet: splits.c; or NULL */
     struct trip *claims_first, **claims_last; /* claims that go one after the other */
     struct trip *claiming;                    /* the one of them that is under way */
-    struct shares *shares;         /* owned: of its limits, shares.c; NULL: none were asked for */
-    struct lookout *lookout;       /* owned: what was passed over, window.c; NULL: nothing was */
-    struct drain *drain;           /* owned: a page is on its way; NULL: none is */
-    int64_t drain_due_ms;          /* mono: no page is begun before */
-    uint32_t drain_next;           /* the cell that is looked at first */
-    uint32_t there;                /* partitions with a handle */
+    struct shares *shares;   /* owned: of its limits, shares.c; NULL: none were asked for */
+    struct lookout *lookout; /* owned: what was passed over, window.c; NULL: nothing was */
+    struct drain *drain;     /* owned: a page is on its way; NULL: none is */
+    int64_t drain_due_ms;    /* mono: no page is begun before */
+    uint32_t drain_next;     /* the cell that is looked at first */
+    uint32_t there;          /* partitions with a handle … */
+    uint32_t remote;         /* … and without an exact view */
+    struct partition *dirty; /* by next_dirty */
+    uint32_t strangers;      /* partitions whose configuration this whole has not seen */
+    struct partition_list by_look, by_known; /* who was looked at, and is known, the longest ago */
+    /* By slot, the first messages of the partitions: in the view and in the moment by (time on this
+     * process's clock, 0, seq), and in the view by (sought, time, seq). The last are made when they
+     * are needed first. */
+    struct tourney heads[LEVEL_COUNT_MAX], moment_heads[LEVEL_COUNT_MAX], idle[LEVEL_COUNT_MAX];
     struct partition partitions[]; /* one for each cell, by its number */
 };
 
@@ -188,6 +217,11 @@ struct cells_engine {
     bool invented;                             /* tests pass their own clock */
     struct engine_op *done_first, **done_last; /* to be reported by the next poll */
     uint64_t tour_number;
+    uint64_t choices; /* of several partitions */
+    uint64_t flushes;
+    uint32_t hesitating;  /* cells */
+    int64_t listened_ms;  /* mono: when it was last found out who is silent */
+    struct tourney load;  /* cells that are not away, by what is under way there */
     uint32_t thin;        /* queues that lack a partition in some cell */
     uint32_t unsettled;   /* queues that wait for a seat, or for the end of a move of buckets */
     int64_t published_ms; /* mono: the metrics have the window as of then */
@@ -208,7 +242,7 @@ struct cell_part {
     struct cell *cell;
     struct partition *partition;             /* or NULL */
     struct trip *trip;                       /* NULL: nobody waits for it any more */
-    struct cell_part *next;                  /* of its trip */
+    struct cell_part *next, *prev;           /* of its trip */
     struct cell_part *cell_next, *cell_prev; /* of its cell */
     struct instant asked;                    /* when it was submitted */
     part_done *done;
@@ -235,11 +269,13 @@ struct trip {
     void (*then)(struct trip *t); /* when no part is under way */
     uint32_t at;                  /* what `then` counts by */
     uint32_t rounds;
-    bool fresh;      /* every view has been asked for */
-    uint32_t want;   /* LIST */
-    uint8_t *barren; /* owned: CLAIM: how many steps, from the first, each cell had nothing for */
+    bool fresh;       /* every view has been asked for */
+    uint32_t want;    /* LIST */
+    uint32_t version; /* CLAIM: of the configuration that the plan was made by */
+    uint8_t *barren;  /* owned: CLAIM: how many steps, from the first, each cell had nothing for */
     enum status status;
-    struct trip *next; /* in whole->claims */
+    struct trip *next;      /* in whole->claims, or among the followers of another */
+    struct trip *followers; /* CLAIM: by next: they go on when this one has looked */
     struct whole *made;
     struct place *cuts; /* owned: HEADS: behind this place of a lane nothing is known */
     struct tour *tour;  /* PURGE and its like */
@@ -312,7 +348,6 @@ struct partition *whole_home(const struct whole *w); /* whose configuration coun
 /* The partition with the queue id of a message; NULL: none. */
 struct partition *whole_partition(const struct whole *w, uint32_t queue_id);
 struct partition *whole_only(struct whole *w); /* its one partition; NULL: there are several */
-void whole_merge(struct whole *w);             /* its view is that of its partitions */
 bool whole_follow(struct whole *w);   /* takes the configuration of its home; true: it is another */
 void whole_lose(struct partition *p); /* the cell has it no more */
 void whole_retire(struct whole *w);   /* the name is free */
@@ -321,6 +356,18 @@ void whole_let_go(struct whole *w);   /* freed, if it is retired and nothing is 
  * by it: so what this server puts has one order over all cells. */
 uint64_t whole_take_seqs(struct whole *w, uint32_t count);
 void whole_tell(struct whole *w); /* the next sweep shows it */
+
+/* sum.c: what all partitions say together. A view of a partition changes only in calls of its cell;
+ * who makes one says so (partition_changed), and the whole counts again what has changed. */
+void whole_merge(struct whole *w); /* its view is that of its partitions */
+void partition_changed(struct partition *p);
+void partition_uncount(struct partition *p); /* nothing of it counts any more */
+void partition_seek(struct partition *p, uint32_t more, uint32_t less); /* changes p->sought */
+void whole_sums_free(struct whole *w);
+/* By whole->idle of this slot; made when that is asked for first. */
+struct tourney *whole_idle(struct whole *w, uint8_t slot);
+/* The cell's clock, or whether it is away, is another: in every whole. */
+void cell_changed(struct cells_engine *c, struct cell *cell);
 
 /* place.c: where partitions are, and who has been told */
 struct cell *cell_named(struct cells_engine *c, const char *name); /* NULL: there is none */
@@ -359,6 +406,7 @@ void split_answered(struct whole *w, const struct engine_op *op);
 const char *split_show(struct cells_shared *shared, uint32_t cell, struct buf *detail);
 
 /* clock.c: the clocks of cells */
+int64_t cell_ahead_ms(const struct cell *c);
 int64_t time_from_cell(const struct cell *c, int64_t ms); /* to this process's clock */
 int64_t time_to_cell(const struct cell *c, int64_t ms);
 void plan_to_cell(const struct cell *c, struct plan *plan); /* just before it is submitted */
@@ -394,7 +442,8 @@ void part_drop(struct cell_part *p);  /* its trip does not wait for it any more:
 void part_leave(struct cell_part *p); /* the same, while it is not known to be */
 /* Whether the partition's configuration is the one that the caller knows. */
 bool partition_is_known(const struct partition *p);
-void trip_pass(struct trip *t, struct partition *p); /* the op is for this partition alone */
+void trip_pass(struct trip *t, struct partition *p);        /* the op is for this partition alone */
+void cell_weigh(struct cells_engine *c, struct cell *cell); /* brings c->load up to date */
 void cell_is_away(struct cells_engine *c, struct cell *cell); /* nobody waits for it any more */
 
 /* One function for each verb, or for several. */
@@ -423,8 +472,14 @@ trip_verb trip_placement;                       /* place_change.c */
 /* sweep.c */
 int64_t cells_next_due_ms(struct engine *e, struct instant now);
 void cells_listen(struct cells_engine *c); /* finds out which cells are silent */
-/* Asks for the heads of a partition, if that has not just been done. */
-void partition_look(struct partition *p);
+/* Asks for the heads of all partitions for which that has not just been done. */
+void whole_look(struct whole *w);
+/* A question for the heads of the partition is on its way. */
+void partition_looked(struct partition *p);
+void partition_knows(struct partition *p, int64_t asked_ms);  /* its heads as of then */
+bool whole_is_stale(const struct whole *w, int64_t stale_ms); /* a head is known from before then */
+void partition_line_up(struct partition *p); /* it has a handle: it is in the lists … */
+void partition_leave(struct partition *p);   /* … as long as it has one */
 
 void touched_in_cell(struct engine_op *op, struct engine_queue *q);
 

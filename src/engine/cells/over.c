@@ -40,9 +40,11 @@ struct cells_engine *cells_shard_new(struct cells_shared *shared, uint32_t index
     c->done_last = &c->done_first;
     c->cell_count = shared->cell_count;
     c->drain_due_ms = INT64_MAX;
+    tourney_init(&c->load, c->cell_count);
     for (uint32_t i = 0; i < c->cell_count; i++) {
         c->cells[i] = (struct cell){.engine = shared->sites[i].shards[index], .number = i};
         c->cells[i].heard_ms = c->now.mono_ms;
+        cell_weigh(c, &c->cells[i]);
     }
     for (uint32_t i = 0; i < c->cell_count; i++) {
         size_t at = 0;

@@ -3,7 +3,10 @@
  * A message with a dedup key goes where its bucket is, so that the same key always meets its
  * message. A message without one goes to an open partition that wants its level: to the cell that
  * has the least to do; as long as that is the same for several cells, to the one where the last
- * message went. So a queue with little traffic is in one cell, in exact order.
+ * message went. So a queue with little traffic is in one cell, in exact order. (Sending
+ * what comes in one turn of the loop to one cell, for larger groups, was tried: those who wait for
+ * their answers then come in one crowd that goes from cell to cell, and the other cells idle. In
+ * the simulation 8 cells at full load did 14 % less, for the same work for each message.)
  *
  * A put goes by rounds. Keys whose bucket has moved are looked for where the bucket was. What is
  * left is stored. A cell that has a newer placement refuses (MOVED), and nothing was stored there:
@@ -104,21 +107,32 @@ static struct partition *by_bucket(struct whole *w, uint32_t bucket)
     return place_partition(w, w->placement.buckets[bucket]);
 }
 
+struct taker {
+    struct whole *whole;
+    uint32_t slots;
+};
+
+/* Whether the partition in this cell does not take new messages of these levels. */
+static bool is_closed(const void *ctx, uint32_t cell)
+{
+    const struct taker *t = ctx;
+    const struct partition *p = &t->whole->partitions[cell];
+    return !partition_serves(p) || !(p->wants & t->slots);
+}
+
 static struct partition *by_load(struct whole *w, uint32_t slots)
 {
-    struct partition *best = NULL;
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        struct partition *p = &w->partitions[i];
-        if (!partition_serves(p) || !(p->wants & slots))
-            continue;
-        uint32_t load = p->cell->under_way;
-        if (!best || load < best->cell->under_way ||
-            (load == best->cell->under_way && p->cell == w->puts_to))
-            best = p;
-    }
-    if (best)
-        w->puts_to = best->cell;
-    return best;
+    struct cells_engine *c = w->cells;
+    const struct taker taker = {w, slots};
+    struct cell *last = w->puts_to;
+    bool again = last && !is_closed(&taker, last->number);
+    uint32_t best = tourney_first_but(&c->load, INT64_MAX, is_closed, &taker);
+    if (best == TOURNEY_NONE)
+        return NULL;
+    if (again && last->under_way <= c->cells[best].under_way)
+        best = last->number;
+    w->puts_to = &c->cells[best];
+    return &w->partitions[best];
 }
 
 /* While no cell answers that wants the level, the others take it. */
@@ -262,11 +276,13 @@ static struct cell_part *part_with(struct trip *t, struct partition *p, struct p
 
 static void send(struct trip *t, struct partition **routes)
 {
+    uint64_t choice = ++t->cells->choices;
     t->submitting = true;
-    for (uint32_t i = 0; i < t->cells->cell_count; i++) {
-        struct cell_part *part = part_with(t, &t->whole->partitions[i], routes);
-        if (part)
-            part_submit(part);
+    for (uint32_t i = 0; i < count_of(t->op); i++) {
+        if (!routes[i] || routes[i]->chosen == choice)
+            continue;
+        routes[i]->chosen = choice;
+        part_submit(part_with(t, routes[i], routes));
     }
     t->submitting = false;
 }

@@ -50,6 +50,7 @@ static bool check_pace(struct cells_engine *c, struct cell *cell, int64_t *due_m
         return false;
     }
     cell->outages += !cell->hesitates;
+    c->hesitating += !cell->hesitates;
     cell->hesitates = true;
     return claims_leave(cell);
 }
@@ -83,7 +84,9 @@ static bool listen(struct cells_engine *c, int64_t *due_ms)
 void cells_listen(struct cells_engine *c)
 {
     int64_t due_ms = INT64_MAX;
-    listen(c, &due_ms);
+    if (c->listened_ms != c->now.mono_ms)
+        listen(c, &due_ms);
+    c->listened_ms = c->now.mono_ms;
 }
 
 /* When */
@@ -142,6 +145,7 @@ void touched_in_cell(struct engine_op *op, struct engine_queue *q)
     }
     struct whole *w = whole_adopt(part->cells, part->cell, q);
     place_follow(w);
+    partition_changed(partition_of(q));
     window_saw(partition_of(q), part->asked);
     whole_follow(w);
     whole_merge(w);
@@ -273,13 +277,128 @@ void trip_sweep(struct trip *t)
     trip_await(t, swept_all);
 }
 
-/* Looks */
+/* Looks. Partitions without an exact view stand in two lists: who was looked at the longest ago is
+ * looked at next, and what is known the longest is the first to be too old. */
+
+static void list_remove(struct partition_list *list, struct partition *p,
+                        struct partition_link *(*link)(struct partition *p))
+{
+    struct partition_link *l = link(p);
+    *(l->prev ? &link(l->prev)->next : &list->first) = l->next;
+    *(l->next ? &link(l->next)->prev : &list->last) = l->prev;
+    *l = (struct partition_link){0};
+}
+
+/* Behind `after`; NULL: as the first. */
+static void list_insert(struct partition_list *list, struct partition *p, struct partition *after,
+                        struct partition_link *(*link)(struct partition *p))
+{
+    struct partition_link *l = link(p);
+    l->prev = after;
+    l->next = after ? link(after)->next : list->first;
+    *(l->prev ? &link(l->prev)->next : &list->first) = p;
+    *(l->next ? &link(l->next)->prev : &list->last) = p;
+}
+
+static struct partition_link *look_link(struct partition *p)
+{
+    return &p->look;
+}
+
+static struct partition_link *known_link(struct partition *p)
+{
+    return &p->known;
+}
+
+static int64_t look_ms(void)
+{
+    return PLANTED(HEAD_BELIEVED) ? 10000 : LOOK_MS;
+}
+
+static bool look_due(const struct partition *p)
+{
+    return p->whole->cells->now.mono_ms - p->looked_ms >= look_ms();
+}
+
+/* Answers take about the same time, so who comes back now was looked at after those who are in
+ * line; but not where an answer takes longer than the time between two looks. */
+static void look_enter(struct partition *p)
+{
+    struct partition_list *list = &p->whole->by_look;
+    if (p->in_look || p->looking || !p->q || cell_is_live(p->cell))
+        return;
+    list_insert(list, p, look_due(p) ? NULL : list->last, look_link);
+    p->in_look = true;
+}
+
+static void look_leave(struct partition *p)
+{
+    if (p->in_look)
+        list_remove(&p->whole->by_look, p, look_link);
+    p->in_look = false;
+}
+
+static void known_enter(struct partition *p)
+{
+    struct partition_list *list = &p->whole->by_known;
+    struct partition *after = list->last;
+    if (cell_is_live(p->cell))
+        return;
+    while (after && after->known_ms > p->known_ms)
+        after = after->known.prev;
+    list_insert(list, p, after, known_link);
+    p->in_known = true;
+}
+
+static void known_leave(struct partition *p)
+{
+    if (p->in_known)
+        list_remove(&p->whole->by_known, p, known_link);
+    p->in_known = false;
+}
+
+void partition_line_up(struct partition *p)
+{
+    look_enter(p);
+    known_enter(p);
+}
+
+void partition_leave(struct partition *p)
+{
+    look_leave(p);
+    known_leave(p);
+}
+
+void partition_looked(struct partition *p)
+{
+    p->looked_ms = p->whole->cells->now.mono_ms;
+    look_leave(p);
+    look_enter(p);
+}
+
+void partition_knows(struct partition *p, int64_t asked_ms)
+{
+    known_leave(p);
+    p->known_ms = asked_ms;
+    known_enter(p);
+}
+
+bool whole_is_stale(const struct whole *w, int64_t stale_ms)
+{
+    const struct partition *p = w->by_known.first;
+    for (; p && w->cells->now.mono_ms - p->known_ms > stale_ms; p = p->known.next) {
+        if (partition_serves(p) && !p->cell->hesitates)
+            return true;
+    }
+    return false;
+}
 
 static void looked(struct cell_part *p)
 {
     struct partition *partition = p->partition;
     struct whole *w = partition->whole;
     partition->looking = false;
+    look_enter(partition);
     if (p->op.status || !partition->q)
         return;
     whole_merge(w);
@@ -287,18 +406,26 @@ static void looked(struct cell_part *p)
         whole_tell(w);
 }
 
-void partition_look(struct partition *p)
+static void look(struct partition *p)
 {
     struct cells_engine *c = p->whole->cells;
-    int64_t look_ms = PLANTED(HEAD_BELIEVED) ? 10000 : LOOK_MS;
-    if (cell_is_live(p->cell) || p->looking || c->now.mono_ms - p->looked_ms < look_ms)
-        return;
     struct cell_part *part = part_new_alone(c, p->cell, p);
     part->op.verb = ENGINE_COUNT;
     part->done = looked;
+    look_leave(p);
     p->looking = true;
     p->looked_ms = c->now.mono_ms;
     c->base.counters.own[COUNT_LOOKS]++;
     p->cell->looks++;
     part_submit(part);
+}
+
+void whole_look(struct whole *w)
+{
+    struct partition *next;
+    for (struct partition *p = w->by_look.first; p && look_due(p); p = next) {
+        next = p->look.next;
+        if (partition_serves(p))
+            look(p);
+    }
 }

@@ -27,7 +27,7 @@ static void trip_free(struct trip *t)
     for (struct cell_part *p; (p = t->parts);) { /* nobody waits for them any more */
         t->parts = p->next;
         p->trip = NULL;
-        p->next = NULL;
+        p->next = p->prev = NULL;
     }
     free(t->cuts);
     free(t->settled);
@@ -93,6 +93,8 @@ struct cell_part *part_new(struct trip *t, struct cell *cell, struct partition *
     p->trip = t;
     p->op.verb = t->op->verb;
     p->next = t->parts;
+    if (t->parts)
+        t->parts->prev = p;
     t->parts = p;
     t->under_way++;
     return p;
@@ -143,10 +145,13 @@ struct cell_part *part_copy(struct trip *t, struct partition *partition)
 
 static void part_unlink(struct cell_part *p)
 {
-    struct cell_part **at = &p->trip->parts;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        p->trip->parts = p->next;
+    p->next = p->prev = NULL;
     assert(p->trip->under_way > 0);
     p->trip->under_way--;
 }
@@ -160,6 +165,15 @@ static void part_free(struct cell_part *p)
     free(p);
 }
 
+void cell_weigh(struct cells_engine *c, struct cell *cell)
+{
+    const struct tourney_key key = {.major = cell->under_way};
+    if (cell->away)
+        tourney_out(&c->load, cell->number);
+    else
+        tourney_set(&c->load, cell->number, &key);
+}
+
 static void cell_add(struct cell *c, struct cell_part *p)
 {
     p->cell_next = c->parts;
@@ -167,12 +181,14 @@ static void cell_add(struct cell *c, struct cell_part *p)
         c->parts->cell_prev = p;
     c->parts = p;
     c->under_way++;
+    cell_weigh(p->cells, c);
 }
 
 static void cell_remove(struct cell *c, struct cell_part *p)
 {
     assert(c->under_way > 0);
     c->under_way--;
+    cell_weigh(p->cells, c);
     if (p->cell_next)
         p->cell_next->cell_prev = p->cell_prev;
     if (p->cell_prev)
@@ -181,9 +197,12 @@ static void cell_remove(struct cell *c, struct cell_part *p)
         c->parts = p->cell_next;
 }
 
-static void merge_all(struct cells_engine *c)
+/* The cell is away, or back. */
+static void merge_all(struct cells_engine *c, struct cell *cell)
 {
     size_t at = 0;
+    cell_changed(c, cell);
+    cell_weigh(c, cell);
     for (struct whole *w; (w = whole_of(map_each(&c->queues, &at)));) {
         whole_merge(w);
         if (w->face.waiting > 0)
@@ -203,7 +222,6 @@ void part_leave(struct cell_part *p)
     struct trip *t = p->trip;
     part_unlink(p);
     p->trip = NULL;
-    p->next = NULL;
     if (t->under_way == 0 && !t->submitting)
         t->then(t);
 }
@@ -221,9 +239,10 @@ void cell_is_away(struct cells_engine *c, struct cell *cell)
     if (cell->away || c->cell_count == 1)
         return;
     cell->away = true;
+    c->hesitating -= cell->hesitates;
     cell->hesitates = false;
     cell->outages++;
-    merge_all(c);
+    merge_all(c, cell);
     for (struct cell_part *p; (p = first_droppable(cell));)
         part_drop(p);
     shares_cell_away(c, cell);
@@ -237,6 +256,7 @@ static void note_pace(struct cell_part *p)
     int64_t took_ms = now.mono_ms - p->asked.mono_ms;
     c->slow_ms -= (c->slow_ms + 63) / 64;
     c->slow_ms = took_ms > c->slow_ms ? took_ms : c->slow_ms;
+    p->cells->hesitating -= c->hesitates;
     c->hesitates = false;
 }
 
@@ -252,18 +272,23 @@ static void hear(struct cell_part *p)
         cell_is_away(p->cells, c);
     else if (c->away) {
         c->away = false;
-        merge_all(p->cells);
+        merge_all(p->cells, c);
     }
+    if (c->reckoned_ms != cell_ahead_ms(c))
+        cell_changed(p->cells, c);
 }
 
 /* What an answer says of the heads is as old as the question. */
 static void note_heads(struct cell_part *p)
 {
     struct partition *at = p->partition;
-    if (!at || !at->q || at->q->moments == at->moments)
+    if (!at || !at->q)
+        return;
+    partition_changed(at);
+    if (at->q->moments == at->moments)
         return;
     at->moments = at->q->moments;
-    at->known_ms = p->asked.mono_ms;
+    partition_knows(at, p->asked.mono_ms);
     window_saw(at, p->asked);
 }
 
@@ -304,6 +329,8 @@ void part_submit(struct cell_part *p)
         p->partition->whole->parts++;
     }
     engine_submit(c->engine, &p->op, p->cells->now);
+    if (p->partition && (cell_is_live(c) || p->op.verb == ENGINE_CLAIM))
+        partition_changed(p->partition); /* elsewhere nothing but claims shows before the answer */
 }
 
 bool partition_is_known(const struct partition *p)

@@ -8,10 +8,12 @@
 #include <string.h>
 
 /* Counts the partitions of a queue, and the queues that lack one. */
-static void count_partition(struct whole *w, int by)
+static void count_partition(struct partition *p, int by)
 {
+    struct whole *w = p->whole;
     bool was_thin = w->there < w->cells->cell_count;
     w->there += (uint32_t)by;
+    w->remote += cell_is_live(p->cell) ? 0 : (uint32_t)by;
     bool is_thin = w->there < w->cells->cell_count;
     if (!w->retired)
         w->cells->thin += (uint32_t)is_thin - (uint32_t)was_thin;
@@ -49,8 +51,10 @@ struct whole *whole_adopt(struct cells_engine *c, struct cell *cell, struct engi
     p->q = q;
     p->unsure = true;
     q->user = p;
-    count_partition(w, 1);
     p->version = q->version;
+    count_partition(p, 1);
+    partition_line_up(p);
+    partition_changed(p);
     place_follow(w);
     whole_follow(w);
     place_seat(w);
@@ -67,10 +71,21 @@ struct partition *whole_home(const struct whole *w)
     return NULL;
 }
 
+static bool has_id(const struct partition *p, uint32_t queue_id)
+{
+    return p->q && p->q->id == queue_id;
+}
+
 struct partition *whole_partition(const struct whole *w, uint32_t queue_id)
 {
+    /* A cell numbers its queues by its own number, modulo QUEUE_CELLS; a store that was no cell
+     * when a queue was made has any number for it. */
+    for (uint32_t i = queue_id % QUEUE_CELLS; i < w->cells->cell_count; i += QUEUE_CELLS) {
+        if (has_id(&w->partitions[i], queue_id))
+            return (struct partition *)&w->partitions[i];
+    }
     for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        if (w->partitions[i].q && w->partitions[i].q->id == queue_id)
+        if (has_id(&w->partitions[i], queue_id))
             return (struct partition *)&w->partitions[i];
     }
     return NULL;
@@ -81,96 +96,22 @@ struct partition *whole_only(struct whole *w)
     return w->there == 1 ? whole_home(w) : NULL;
 }
 
-/* Views */
-
-static void add_totals(struct queue_totals *sum, const struct queue_totals *t)
-{
-    static_assert(sizeof(*sum) % sizeof(uint64_t) == 0, "nothing but numbers");
-    uint64_t *to = (uint64_t *)sum;
-    const uint64_t *from = (const uint64_t *)t;
-    for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
-        to[i] += from[i];
-}
-
-static bool head_before(const struct lane_view *a, const struct lane_view *b)
-{
-    return a->head_ms != b->head_ms ? a->head_ms < b->head_ms : a->head_seq < b->head_seq;
-}
-
-static void add_lane(const struct cell *cell, struct lane_view *sum, const struct lane_view *lane)
-{
-    struct lane_view ours = {.head_ms = time_from_cell(cell, lane->head_ms),
-                             .head_seq = lane->head_seq};
-    if (lane->ready > 0 && (sum->ready == 0 || head_before(&ours, sum))) {
-        sum->head_ms = ours.head_ms;
-        sum->head_seq = ours.head_seq;
-    }
-    sum->ready += lane->ready;
-    sum->scheduled += lane->scheduled;
-    sum->leased += lane->leased;
-    sum->dead += lane->dead;
-}
-
-static void add_view(const struct cell *cell, struct queue_view *sum, const struct queue_view *v)
-{
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        add_lane(cell, &sum->lanes[slot], &v->lanes[slot]);
-    sum->ready += v->ready;
-    sum->scheduled += v->scheduled;
-    sum->leased += v->leased;
-    sum->dead += v->dead;
-    sum->bytes += v->bytes;
-    add_totals(&sum->totals, &v->totals);
-}
-
-/* What stands in a cell that is away cannot be claimed: it is shown to people, and not planned
- * with. */
-static void hide_ready(struct queue_view *v, const struct queue_view *away)
-{
-    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++)
-        v->lanes[slot].leased += away->lanes[slot].leased;
-    v->leased += away->leased;
-    v->dead += away->dead;
-    v->scheduled += away->scheduled;
-}
-
-void whole_merge(struct whole *w)
-{
-    struct queue_view view = {0}, moment = {0};
-    uint64_t next_seq = 1;
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
-        const struct partition *p = &w->partitions[i];
-        if (!p->q)
-            continue;
-        if (p->cell->away)
-            hide_ready(&view, &p->q->view);
-        else
-            add_view(p->cell, &view, &p->q->view);
-        add_view(p->cell, &moment, engine_queue_moment(p->q));
-        next_seq = p->q->next_seq > next_seq ? p->q->next_seq : next_seq;
-    }
-    const struct partition *home = whole_home(w);
-    w->face.view = view;
-    w->moment = moment;
-    w->face.next_seq = next_seq;
-    w->face.schedules = home ? home->q->schedules : 0;
-}
-
 /* Configurations */
 
 bool whole_follow(struct whole *w)
 {
     const struct partition *home = whole_home(w);
-    bool changed = false;
-    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
+    whole_merge(w);
+    bool changed = w->strangers > 0 || (home && w->face.id != home->q->id);
+    for (uint32_t i = 0; w->strangers > 0 && i < w->cells->cell_count; i++) {
         struct partition *p = &w->partitions[i];
-        changed = changed || (p->q && p->version != p->q->version);
         if (p->q)
             p->version = p->q->version;
+        w->strangers -= p->strange;
+        p->strange = false;
     }
     if (!home)
         return false;
-    changed = changed || w->face.id != home->q->id;
     if (!changed)
         return false;
     w->face.id = home->q->id;
@@ -188,7 +129,9 @@ void whole_lose(struct partition *p)
     assert(p->whole->there > 0);
     p->q->user = NULL;
     p->q = NULL;
-    count_partition(p->whole, -1);
+    partition_uncount(p);
+    partition_leave(p);
+    count_partition(p, -1);
     if (p->whole->there > 0) {
         whole_follow(p->whole);
         whole_merge(p->whole);
@@ -213,6 +156,7 @@ void whole_let_go(struct whole *w)
         return;
     assert(!w->claims_first);
     assert(!w->claiming);
+    whole_sums_free(w);
     placement_fini(&w->placement);
     shares_free(w);
     tag_end(&w->tag, WHOLE_TAG);
