@@ -486,8 +486,8 @@ static void revived(struct local_queue *lq, const struct queue_report *report)
     struct message *m = report->message;
     struct message_id id = local_id(&lq->rq->core, m);
     struct key k;
-    assert(message_pending(m));
-    assert(m->touched); /* a dead letter was delivered */
+    assert(message_pending(m) || m->state == MESSAGE_LEASED); /* it may leave for another store */
+    assert(m->touched);                                       /* a dead letter was delivered */
     m->home = HOME_COLD;
     key_message(&k, &id);
     buf_clear(&l->scratch);
