@@ -208,6 +208,12 @@ enum status engine_backup(struct engine *e, struct engine_backup *b)
     return STATUS_BACKUP_UNAVAILABLE;
 }
 
+void engine_check(struct engine *e)
+{
+    if (e->ops->check)
+        e->ops->check(e);
+}
+
 void engine_backup_progress(struct engine *e, struct engine_backup_progress *p)
 {
     *p = (struct engine_backup_progress){0};

@@ -459,6 +459,10 @@ typedef void engine_partition_each_fn(struct engine *e, struct engine_queue *q,
 typedef enum status engine_backup_fn(struct engine *e, struct engine_backup *b);
 typedef void engine_backup_progress_fn(struct engine *e, struct engine_backup_progress *p);
 
+/* Asserts what the engine relies on, for tests: as much of it as can be walked through. Optional.
+ */
+typedef void engine_check_fn(struct engine *e);
+
 /* Wrappers only (wrap.h): the inner engine has finished op. */
 typedef void engine_finished_fn(struct engine *e, struct engine_op *op);
 
@@ -483,6 +487,7 @@ struct engine_ops {
     engine_partition_each_fn *partition_each;
     engine_backup_fn *backup; /* optional, as the next */
     engine_backup_progress_fn *backup_progress;
+    engine_check_fn *check;       /* optional */
     engine_finished_fn *finished; /* wrappers only */
     engine_close_fn *close;
 };
@@ -584,6 +589,7 @@ struct engine_queue *engine_queue_each(struct engine *e, size_t *at);
 
 MUST_USE enum status engine_backup(struct engine *e, struct engine_backup *b);
 void engine_backup_progress(struct engine *e, struct engine_backup_progress *p);
+void engine_check(struct engine *e);
 enum status engine_health(struct engine *e, struct buf *detail);
 void engine_cell_each(struct engine *e, engine_cell_visit *visit, void *ctx);
 void engine_partition_each(struct engine *e, struct engine_queue *q, engine_partition_visit *visit,

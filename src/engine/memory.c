@@ -113,6 +113,7 @@ static const struct engine_ops memory_ops = {
     .queue_find = resident_queue_find,
     .queue_each = resident_queue_each,
     .health = health,
+    .check = resident_check,
     .close = close_all,
 };
 

@@ -343,8 +343,9 @@ static void check_schedules(const struct resident_queue *rq, uint64_t *listed)
     }
 }
 
-void resident_check(const struct resident *r)
+void resident_check(struct engine *e)
 {
+    const struct resident *r = (const struct resident *)e;
     uint64_t timers = 0, recurring = 0, memory = 0;
     size_t at = 0;
     map_check(&r->queues);

@@ -80,7 +80,7 @@ struct resident {
     struct resident_queue *graves; /* deleted, by next_dirty; a sweep frees a portion */
 };
 
-void resident_check(const struct resident *r); /* asserts every invariant, of its queues too */
+engine_check_fn resident_check; /* asserts every invariant, of its queues too */
 
 void resident_init(struct resident *r, const struct engine_ops *ops,
                    const struct engine_kind *kind);

@@ -222,6 +222,7 @@ static const struct engine_ops trace_ops = {
     .partition_each = wrapper_partition_each,
     .backup = wrapper_backup,
     .backup_progress = wrapper_backup_progress,
+    .check = wrapper_check,
     .finished = finished,
     .close = close_all,
 };

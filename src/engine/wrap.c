@@ -104,6 +104,11 @@ void wrapper_backup_progress(struct engine *e, struct engine_backup_progress *p)
     engine_backup_progress(wrapper_of(e)->inner, p);
 }
 
+void wrapper_check(struct engine *e)
+{
+    engine_check(wrapper_of(e)->inner);
+}
+
 void wrapper_close(struct engine *shards[], uint32_t shard_count)
 {
     assert(shard_count > 0);

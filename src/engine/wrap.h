@@ -49,6 +49,7 @@ engine_cell_each_fn wrapper_cell_each;
 engine_partition_each_fn wrapper_partition_each;
 engine_backup_fn wrapper_backup;
 engine_backup_progress_fn wrapper_backup_progress;
+engine_check_fn wrapper_check;
 engine_close_fn wrapper_close;
 
 #endif

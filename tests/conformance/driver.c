@@ -1,7 +1,6 @@
 #include "conformance/driver.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/resident.h"
 #include "example_engine/example.h"
 
 #include <stdio.h>
@@ -187,9 +186,7 @@ static void recount(const char *q)
     struct lane_view lanes[LEVEL_COUNT_MAX] = {0};
     uint64_t by_state[MESSAGE_STATE_COUNT] = {0};
     uint32_t found = list_all(q, 7);
-    /* An engine that keeps its index in this process can be looked into. */
-    if (engine_has(d.rig.engine, ENGINE_LIVE_VIEW))
-        resident_check(resident_queue_of(queue(q))->engine);
+    engine_check(d.rig.engine);
     for (uint32_t i = 0; i < found; i++) {
         const struct shown *s = &d.shown[i];
         by_state[s->state]++;

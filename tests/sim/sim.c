@@ -1,6 +1,5 @@
 #include "sim/sim.h"
 #include "core/age.h"
-#include "engine/resident.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -355,13 +354,11 @@ static void sweep(struct sim *s)
     s->waited = false;
 }
 
-/* An engine that keeps its index in this process can be looked into. */
 static void check_inside(struct sim *s)
 {
     for (uint32_t i = 0; i < s->queue_count; i++)
         policy_check(&s->queues[i].policy, &s->queues[i].real->config);
-    if (engine_has(s->rig.engine, ENGINE_LIVE_VIEW))
-        resident_check(resident_queue_of(s->queues[0].real)->engine);
+    engine_check(s->rig.engine);
 }
 
 static void settle_time(struct sim *s)

@@ -255,5 +255,6 @@ const struct engine_ops cells_ops = {
     .health = health,
     .cell_each = report_cells,
     .partition_each = report_partitions,
+    .check = cells_check,
     .close = close_all,
 };

@@ -165,6 +165,7 @@ static void claim_finish(struct trip *t)
     const struct engine_op *op = t->op;
     bool turn = w->claiming == t;
     enum status status = op->claim.found > 0 ? STATUS_OK : t->status;
+    assert(t->under_way == 0);
     if (turn)
         w->claiming = NULL;
     if (op->outdated && op->claim.found == 0)
@@ -241,6 +242,7 @@ static void keep_stray(struct cell_part *p, const struct engine_queue *q, const 
 {
     if (!p->stray)
         p->stray = mem_alloc(p->op.claim.plan->want * sizeof(p->stray[0]));
+    assert(p->stray_count < p->op.claim.plan->want);
     struct settle_item *item = &p->stray[p->stray_count++];
     *item = (struct settle_item){.id = message_identity(m, q->id)};
     memcpy(item->receipt, m->delivery->receipt, RECEIPT_BYTES);
@@ -281,7 +283,9 @@ static void claimed(struct cell_part *p)
 {
     struct trip *t = p->trip;
     struct plan *mine = p->op.claim.plan;
+    assert(p->op.claim.found <= mine->want);
     partition_seek(p->partition, 0, p->sought);
+    p->sought = 0;
     if (!t) {
         release_stray(p);
         return;
@@ -294,6 +298,7 @@ static void claimed(struct cell_part *p)
         t->status = p->op.status;
     if (p->op.status)
         return;
+    assert(t->op->claim.found + p->op.claim.found <= plan->want);
     t->op->claim.found += p->op.claim.found;
     for (uint32_t i = 0; i < mine->step_count; i++)
         plan->steps[p->from + i].found += mine->steps[i].found;
@@ -303,12 +308,15 @@ static void claimed(struct cell_part *p)
 /* The steps `from` … `end` - 1 of the caller's plan. */
 static void copy_steps(const struct plan *plan, uint32_t from, uint32_t end, struct plan *mine)
 {
+    assert(from < end);
+    assert(end <= plan->step_count);
     mine->step_count = end - from;
     mine->lane_count = 0;
     mine->policy = NULL;
     for (uint32_t i = from; i < end; i++) {
         struct plan_step *s = &mine->steps[i - from];
         *s = plan->steps[i];
+        assert(s->found <= s->max);
         s->max -= s->found;
         s->found = 0;
         s->first_lane = (uint16_t)mine->lane_count;
@@ -386,6 +394,7 @@ static void claim_round(struct trip *t);
 
 static uint32_t left_of(const struct trip *t)
 {
+    assert(t->op->claim.found <= plan_of(t)->want);
     return plan_of(t)->want - t->op->claim.found;
 }
 

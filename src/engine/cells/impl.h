@@ -364,6 +364,7 @@ void partition_changed(struct partition *p);
 void partition_uncount(struct partition *p); /* nothing of it counts any more */
 void partition_seek(struct partition *p, uint32_t more, uint32_t less); /* changes p->sought */
 void whole_sums_free(struct whole *w);
+void whole_sums_check(const struct whole *w); /* for cells_check() */
 /* By whole->idle of this slot; made when that is asked for first. */
 struct tourney *whole_idle(struct whole *w, uint8_t slot);
 /* The cell's clock, or whether it is away, is another: in every whole. */
@@ -404,6 +405,9 @@ void wholes_split(struct cells_engine *c);
 void split_answered(struct whole *w, const struct engine_op *op);
 /* What is said of splits of partitions in this cell; any thread. `detail` gets words for people. */
 const char *split_show(struct cells_shared *shared, uint32_t cell, struct buf *detail);
+
+/* check.c */
+engine_check_fn cells_check; /* asserts every invariant, of its cells too; for tests */
 
 /* clock.c: the clocks of cells */
 int64_t cell_ahead_ms(const struct cell *c);

@@ -76,6 +76,8 @@ static void settle(struct trip *t, uint32_t i, enum status status)
 {
     if (!t->settled)
         t->settled = mem_zalloc(count_of(t->op) * sizeof(t->settled[0]));
+    assert(i < count_of(t->op));
+    assert(!t->settled[i]); /* an item has one answer */
     t->settled[i] = true;
     *status_at(t->op, i) = status;
 }
@@ -202,12 +204,15 @@ void put_refused_fire(struct trip *t)
 static void take_back(struct cell_part *p, uint32_t count)
 {
     struct engine_op *op = p->trip->op;
+    assert(p->places);
+    assert(count > 0);
     size_t size = shape_of(op)->size;
     /* A partition that another server has just removed stored nothing either. */
     bool gone = p->op.status == STATUS_QUEUE_NOT_FOUND && p->trip->whole->there > 1;
     bool again = gone || p->op.status == STATUS_MOVED;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t to = p->places[i];
+        assert(!is_settled(p->trip, to));
         memcpy(item_at(op, to), (char *)p->items + i * size, size);
         if (p->op.status)
             *status_at(op, to) = p->op.status;
@@ -277,6 +282,7 @@ static struct cell_part *part_with(struct trip *t, struct partition *p, struct p
 static void send(struct trip *t, struct partition **routes)
 {
     uint64_t choice = ++t->cells->choices;
+    assert(t->under_way == 0); /* a round begins when the one before is over */
     t->submitting = true;
     for (uint32_t i = 0; i < count_of(t->op); i++) {
         if (!routes[i] || routes[i]->chosen == choice)
@@ -317,6 +323,7 @@ static void give_up(struct trip *t)
 void put_again(struct trip *t)
 {
     bool crowded = t->crowded;
+    assert(t->under_way == 0);
     t->op->status = STATUS_OK;
     t->crowded = false;
     place_follow(t->whole);
@@ -378,6 +385,7 @@ static void looked_up(struct cell_part *p)
     const struct put_item *from = p->items;
     for (uint32_t i = 0; i < p->op.put.count; i++) {
         uint32_t to = p->places[i];
+        assert(from[i].only_known); /* it was looked for, and never stored */
         enum status status = p->op.status ? p->op.status : from[i].status;
         if (status == STATUS_MESSAGE_NOT_FOUND || status == STATUS_MOVED)
             continue;
@@ -496,6 +504,7 @@ static void put_round(struct trip *t)
 static void number(struct trip *t)
 {
     uint32_t count = count_of(t->op);
+    assert(!t->settled);
     uint64_t first = whole_take_seqs(t->whole, count);
     for (uint32_t i = 0; i < count; i++)
         draft_at(t->op, i)->seq_min = first + i;

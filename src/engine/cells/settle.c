@@ -93,6 +93,7 @@ static void back(struct cell_part *p)
     char *to = s->items(t->op);
     t->op->outdated = t->op->outdated || p->op.outdated;
     for (uint32_t i = 0; i < s->count(&p->op); i++) {
+        assert(p->places[i] < s->count(t->op));
         memcpy(to + p->places[i] * s->size, (char *)p->items + i * s->size, s->size);
         if (p->op.status)
             set_status(s, to, p->places[i], p->op.status);
@@ -118,6 +119,7 @@ static uint32_t count_in(struct trip *t, const struct shape *s, const struct par
 
 static void send_to(struct trip *t, const struct shape *s, struct partition *p, uint32_t mine)
 {
+    assert(mine > 0);
     struct cell_part *part = part_copy(t, p);
     char *items = part->items = mem_alloc(mine * s->size);
     part->places = mem_alloc(mine * sizeof(part->places[0]));

@@ -15,6 +15,7 @@ struct counted {
 
 void partition_changed(struct partition *p)
 {
+    tag_check(p->tag, PARTITION_TAG);
     if (p->dirty)
         return;
     p->dirty = true;
@@ -107,6 +108,7 @@ struct tourney *whole_idle(struct whole *w, uint8_t slot)
 
 void partition_seek(struct partition *p, uint32_t more, uint32_t less)
 {
+    assert(less <= p->sought);
     p->sought = p->sought + more - less;
     for (int slot = 0; p->counted && slot < LEVEL_COUNT_MAX; slot++) {
         if (p->counted->view.lanes[slot].ready > 0)
@@ -155,6 +157,7 @@ static void count_partition(struct partition *p, struct queue_view *view,
                             const struct queue_view *moment)
 {
     struct whole *w = p->whole;
+    assert(p->q || moment->ready + moment->leased + moment->dead == 0);
     if (!p->counted)
         p->counted = mem_zalloc(sizeof(*p->counted));
     count_view(p, &w->moment, w->moment_heads, &p->counted->moment, moment);
@@ -197,6 +200,8 @@ void partition_uncount(struct partition *p)
 void whole_merge(struct whole *w)
 {
     for (struct partition *p; (p = w->dirty);) {
+        assert(p->dirty);
+        assert(p->whole == w);
         w->dirty = p->next_dirty;
         p->dirty = false;
         if (p->q)
@@ -215,4 +220,57 @@ void whole_sums_free(struct whole *w)
         tourney_fini(&w->moment_heads[slot]);
         tourney_fini(&w->idle[slot]);
     }
+}
+
+/* The sums, counted anew. */
+
+static void add_up(const struct partition *p, struct queue_view *sum, const struct queue_view *its)
+{
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        struct lane_view *to = &sum->lanes[slot];
+        const struct lane_view *from = &its->lanes[slot];
+        bool first = to->ready == 0 || from->head_ms < to->head_ms ||
+                     (from->head_ms == to->head_ms && from->head_seq < to->head_seq);
+        if (from->ready > 0 && first) {
+            to->head_ms = from->head_ms;
+            to->head_seq = from->head_seq;
+        }
+        to->ready += from->ready;
+        assert(tourney_is_in(&p->whole->heads[slot], p->cell->number) ==
+               (p->counted->view.lanes[slot].ready > 0));
+    }
+    sum->ready += its->ready;
+    sum->scheduled += its->scheduled;
+    sum->leased += its->leased;
+    sum->dead += its->dead;
+}
+
+static void compare(const struct queue_view *sum, const struct queue_view *is)
+{
+    for (int slot = 0; slot < LEVEL_COUNT_MAX; slot++) {
+        assert(is->lanes[slot].ready == sum->lanes[slot].ready);
+        assert(is->lanes[slot].head_ms == sum->lanes[slot].head_ms);
+        assert(is->lanes[slot].head_seq == sum->lanes[slot].head_seq);
+    }
+    assert(is->ready == sum->ready);
+    assert(is->scheduled == sum->scheduled);
+    assert(is->leased == sum->leased);
+    assert(is->dead == sum->dead);
+}
+
+void whole_sums_check(const struct whole *w)
+{
+    struct queue_view view = {0}, moment = {0};
+    for (uint32_t i = 0; i < w->cells->cell_count; i++) {
+        const struct partition *p = &w->partitions[i];
+        assert(!p->counted || p->q);
+        if (!p->counted)
+            continue;
+        add_up(p, &view, &p->counted->view);
+        add_up(p, &moment, &p->counted->moment);
+    }
+    compare(&view, &w->face.view);
+    compare(&moment, &w->moment);
+    for (const struct partition *p = w->dirty; p; p = p->next_dirty)
+        assert(p->dirty);
 }

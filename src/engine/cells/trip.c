@@ -18,6 +18,7 @@ struct trip *trip_new(struct cells_engine *c, struct engine_op *op)
     t->whole = whole_of(op->queue);
     if (t->whole)
         t->whole->busy++;
+    assert(!t->whole || !t->whole->retired);
     op->engine = t;
     return t;
 }
@@ -46,6 +47,8 @@ void trip_finish(struct trip *t, enum status status)
     struct engine_op *op = t->op;
     struct whole *w = t->whole;
     assert(!t->finished);
+    assert(!t->submitting);
+    assert(!w || w->busy > 0);
     t->finished = true;
     op->status = status;
     op->engine = w; /* which is busy until the op is reported */
@@ -53,6 +56,7 @@ void trip_finish(struct trip *t, enum status status)
     if (w)
         whole_merge(w);
     trip_free(t);
+    assert(!*c->done_last);
     *c->done_last = op;
     c->done_last = &op->next;
 }
@@ -79,6 +83,7 @@ struct cell_part *part_new_alone(struct cells_engine *c, struct cell *cell,
                                  struct partition *partition)
 {
     struct cell_part *p = mem_zalloc(sizeof(*p));
+    assert(!partition || partition->cell == cell);
     p->tag = PART_TAG;
     p->cells = c;
     p->cell = cell;
@@ -90,6 +95,7 @@ struct cell_part *part_new_alone(struct cells_engine *c, struct cell *cell,
 struct cell_part *part_new(struct trip *t, struct cell *cell, struct partition *partition)
 {
     struct cell_part *p = part_new_alone(t->cells, cell, partition);
+    assert(!t->finished);
     p->trip = t;
     p->op.verb = t->op->verb;
     p->next = t->parts;
@@ -145,6 +151,8 @@ struct cell_part *part_copy(struct trip *t, struct partition *partition)
 
 static void part_unlink(struct cell_part *p)
 {
+    tag_check(p->trip->tag, TRIP_TAG);
+    assert(p->prev || p->trip->parts == p);
     if (p->next)
         p->next->prev = p->prev;
     if (p->prev)
@@ -213,6 +221,7 @@ static void merge_all(struct cells_engine *c, struct cell *cell)
 /* A trip that waits for nothing but droppable parts of this cell goes on without them. */
 void part_drop(struct cell_part *p)
 {
+    assert(p->droppable);
     p->trip->status = STATUS_ENGINE_UNAVAILABLE;
     part_leave(p);
 }
@@ -220,6 +229,7 @@ void part_drop(struct cell_part *p)
 void part_leave(struct cell_part *p)
 {
     struct trip *t = p->trip;
+    assert(p->cell->under_way > 0); /* it goes on there */
     part_unlink(p);
     p->trip = NULL;
     if (t->under_way == 0 && !t->submitting)
@@ -238,6 +248,7 @@ void cell_is_away(struct cells_engine *c, struct cell *cell)
 {
     if (cell->away || c->cell_count == 1)
         return;
+    assert(c->hesitating >= (cell->hesitates ? 1U : 0));
     cell->away = true;
     c->hesitating -= cell->hesitates;
     cell->hesitates = false;
@@ -317,6 +328,8 @@ static void on_part_done(struct engine_op *op)
 void part_submit(struct cell_part *p)
 {
     struct cell *c = p->cell;
+    assert(!p->partition || p->partition->q); /* a handle that is there */
+    assert(!p->trip || p->trip->under_way > 0);
     p->op.user = p;
     p->op.done = on_part_done;
     if (c->under_way == 0)

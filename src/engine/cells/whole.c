@@ -12,9 +12,12 @@ static void count_partition(struct partition *p, int by)
 {
     struct whole *w = p->whole;
     bool was_thin = w->there < w->cells->cell_count;
+    assert(by > 0 || w->there > 0);
     w->there += (uint32_t)by;
     w->remote += cell_is_live(p->cell) ? 0 : (uint32_t)by;
     bool is_thin = w->there < w->cells->cell_count;
+    assert(w->there <= w->cells->cell_count);
+    assert(w->remote <= w->there);
     if (!w->retired)
         w->cells->thin += (uint32_t)is_thin - (uint32_t)was_thin;
 }
@@ -46,6 +49,7 @@ struct whole *whole_adopt(struct cells_engine *c, struct cell *cell, struct engi
     struct partition *p = &w->partitions[cell->number];
     if (p->q == q)
         return w;
+    assert(!q->user);
     if (p->q)
         whole_lose(p); /* deleted, and made anew under the same name */
     p->q = q;
@@ -127,6 +131,7 @@ void whole_lose(struct partition *p)
 {
     assert(p->q);
     assert(p->whole->there > 0);
+    assert(p->q->user == p);
     p->q->user = NULL;
     p->q = NULL;
     partition_uncount(p);
@@ -146,6 +151,8 @@ void whole_retire(struct whole *w)
     assert(named == w);
     (void)named;
     w->retired = true;
+    assert(w->cells->thin >= (w->there < w->cells->cell_count ? 1U : 0));
+    assert(w->cells->unsettled >= (w->unsettled ? 1U : 0));
     w->cells->thin -= w->there < w->cells->cell_count;
     w->cells->unsettled -= w->unsettled;
 }
@@ -168,6 +175,7 @@ void whole_let_go(struct whole *w)
 
 uint64_t whole_take_seqs(struct whole *w, uint32_t count)
 {
+    assert(count > 0);
     uint64_t first = w->seq > w->face.next_seq ? w->seq : w->face.next_seq;
     w->seq = first + count;
     return first;

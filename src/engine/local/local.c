@@ -639,6 +639,7 @@ static const struct engine_ops local_ops = {
     .health = health,
     .backup = backup,
     .backup_progress = backup_progress,
+    .check = resident_check,
     .close = close_all,
 };
 
