@@ -46,6 +46,13 @@ def settled(queue, message):
     return until(lambda: queue.ack(message).status in (204, 404, 409, 410))
 
 
+def take_somehow(queue):
+    """What a claim gets. It may be refused while its server has not noticed that a cell is away."""
+    answer = queue.claim(max=10)
+    assert answer.status == 200 or answer.refusal == (503, "engine-unavailable"), answer
+    return answer["messages"] if answer.status == 200 else []
+
+
 def run_all(jobs):
     errors = []
 
@@ -205,7 +212,7 @@ def test_a_cell_that_is_away_keeps_its_share(start):
             for message in here:
                 assert settled(queue, message)
                 got.append(message["payload"])
-            here[:] = [m for server in pair for m in server.queue("away").take(max=10)]
+            here[:] = [m for server in pair for m in take_somehow(server.queue("away"))]
             assert len(here) + len(lost) <= 6
             assert all(partitions[m["payload"]] != 2 for m in here)
             return len(got) == reached
@@ -218,7 +225,7 @@ def test_a_cell_that_is_away_keeps_its_share(start):
                 if queue.ack(message).status == 204:
                     got.append(message["payload"])
             lost.clear()
-            here[:] = [m for server in pair for m in server.queue("away").take(max=10)]
+            here[:] = [m for server in pair for m in take_somehow(server.queue("away"))]
             assert len(here) <= 6
             return len(set(got)) == 60
         until(ends)
