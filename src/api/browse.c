@@ -5,7 +5,9 @@
 #include "api/call.h"
 #include "api/encode.h"
 
-#define STEPS_MAX  100
+#define STEPS_MAX 100
+#define STEP_SOUGHT                                                                                \
+    (1024 * 1024)      /* bytes that the filter looks through in a step, more or less a message */
 #define STEP_WHOLE 16  /* messages of a step; an engine may read all of them before it shows one */
 #define STEP_BARE  256 /* … when it need not read the payloads */
 
@@ -18,6 +20,7 @@ struct browse {
     uint32_t limit;
     bool payload; /* it is shown */
     uint32_t matched, looked, steps;
+    size_t sought; /* filter_cost() of this step */
 };
 
 static void browse_cleanup(struct call *c)
@@ -118,13 +121,16 @@ static void browse_visit(struct engine_op *op, const struct engine_queue *q,
     struct call *c = call_of_op(op);
     struct browse *b = c->extra;
     b->looked++;
+    b->sought += filter_cost(&b->filter, m);
+    if (b->sought >= STEP_SOUGHT)
+        op->list.limit = op->list.found + 1; /* `found` does not count the one being shown */
     if (!filter_matches(&b->filter, m, c->request.list.slot, now.wall_ms))
         return;
     buf_puts(&c->out, c->out.len == 0 ? "{\"messages\":[" : ",");
     encode_message(&c->out, q, m, now, b->payload ? CONTENTS_ALL : CONTENTS_METADATA);
     c->request.answer_len = c->out.len;
     if (++b->matched == b->limit || c->out.len >= ANSWER_FULL)
-        op->list.limit = op->list.found + 1; /* `found` does not count the one just shown */
+        op->list.limit = op->list.found + 1;
 }
 
 static void browse_answer(struct call *c)
@@ -147,8 +153,9 @@ static void browse_answer(struct call *c)
 
 static void browse_prepare(struct call *c)
 {
-    const struct browse *b = c->extra;
+    struct browse *b = c->extra;
     struct engine_op *op = &c->request.op;
+    b->sought = 0;
     op->list.bare = !b->payload && !filter_needs_payload(&b->filter);
     op->list.limit = op->list.bare ? STEP_BARE : STEP_WHOLE;
 }

@@ -8,6 +8,8 @@
 #define PAGE       500
 #define PAGE_WHOLE 32 /* when payloads are looked into: an engine may read all of them first */
 #define PAGE_BYTES (1024 * 1024) /* of bodies that match: an op may read them again */
+#define PAGE_SOUGHT                                                                                \
+    (1024 * 1024) /* bytes that the filter looks through: some payloads take 2 ns a byte */
 
 static void next_page(struct request *r);
 
@@ -34,6 +36,9 @@ static void gather(struct engine_op *op, const struct engine_queue *q, const str
     (void)now;
     assert(w->escalation.id_count < PAGE);
     r->matching->looked++;
+    w->escalation.sought += filter_cost(&r->matching->filter, m);
+    if (w->escalation.sought >= PAGE_SOUGHT)
+        op->list.limit = op->list.found + 1; /* `found` does not count the one being shown */
     if (!filter_matches(&r->matching->filter, m, w->escalation.slot, w->escalation.asked.wall_ms))
         return;
     w->escalation.ids[w->escalation.id_count++] = message_identity(m, q->id);
@@ -175,6 +180,7 @@ static void next_page(struct request *r)
     struct engine_op list = {.verb = of_dead(r) ? ENGINE_DEAD_LIST : ENGINE_LIST, .visit = gather};
     w->escalation.id_count = 0;
     w->escalation.bytes = 0;
+    w->escalation.sought = 0;
     list.list.after = r->matching->next;
     list.list.limit = page_limit(r);
     list.list.bare = !filter_needs_payload(&r->matching->filter);

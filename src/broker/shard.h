@@ -116,6 +116,7 @@ struct work {
             struct message_id *ids; /* owned: those of a page that match */
             uint32_t id_count;
             size_t bytes;                   /* of their bodies */
+            size_t sought;                  /* filter_cost() of all that were listed */
             struct escalate_item *items;    /* owned: the same, for an ESCALATE */
             int slot;                       /* of the filter; -1: any */
             uint8_t slots[LEVEL_COUNT_MAX]; /* the levels to look at */

@@ -1,11 +1,13 @@
 """Browsing: messages are looked for without being claimed, with the same result on every engine and
 over several cells."""
 
+import re
+
 import pytest
 
 from server import Server, tokens_file
 from test_cells import cells
-from wire import AT_ONCE
+from wire import AT_ONCE, until
 
 ARRANGEMENTS = ["memory", "local", "local-tiny", "postgres", "cells"]
 STATES = ["scheduled", "ready", "leased", "dead", "done"]
@@ -124,6 +126,31 @@ def test_a_call_looks_at_so_many_messages_and_says_how_to_go_on(queue):
                                   after=answer["next"])
         looked, calls = looked + answer["looked_at"], calls + 1
     assert looked == 3000 and calls == 2
+
+
+def lists(client):
+    """How many operations have listed messages."""
+    text = client.get("/metrics").body.decode()
+    return int(re.search(r'^triage_engine_ops_total\{verb="list"\} (\d+)$', text, re.M)[1])
+
+
+def test_payloads_that_are_looked_through_are_few_at_a_time(queue):
+    big = "ab" * (128 * 1024 - 100)
+    for _ in range(3):
+        queue.put_all([{"payload": big} for _ in range(8)])
+    found = queue.put(big + "c")
+    queue.put_all([{"payload": big} for _ in range(8)])
+    part = "ab" * 100 + "c"
+    assert ids(pages(queue, payload_contains=part, payload=False)) == [found]
+    before = lists(queue.client)
+    answer = queue.client.get(queue.path + "/messages/browse", payload_contains="abac")
+    assert answer["messages"] == [] and answer["looked_at"] == 33 and answer["next"] is None
+    until(lambda: lists(queue.client) - before >= 33 / 5)
+    before = lists(queue.client)
+    dry = queue.client.post(queue.path + "/messages/cancel",
+                            {"filter": {"payload_contains": part}, "dry_run": True})
+    assert dry["matched"] == 1 and dry["looked_at"] == 33 and dry["sample"] == [found]
+    until(lambda: lists(queue.client) - before >= 33 / 5)
 
 
 def test_a_payload_is_shown_unless_it_is_not_wanted(queue):
