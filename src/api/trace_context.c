@@ -76,14 +76,21 @@ const char *trace_context_find(const char *metadata, size_t len)
     return value;
 }
 
-static uint32_t member_count(const char *metadata, size_t len)
+/* By the names as they are meant: a client may write a letter of `traceparent` as \u0074, and an
+ * object that has a name twice is refused wherever it is read. */
+static bool takes_member(const char *metadata, size_t len)
 {
+    static const char name[] = "traceparent";
     struct json_doc doc;
     json_init(&doc);
-    bool parsed = json_parse(&doc, metadata, len, 2 * METADATA_KEYS_MAX + 2);
-    uint32_t count = parsed ? doc.tokens[0].count : METADATA_KEYS_MAX;
+    bool takes = json_parse(&doc, metadata, len, 2 * METADATA_KEYS_MAX + 2) &&
+                 doc.tokens[0].count < METADATA_KEYS_MAX;
+    for (uint32_t i = takes ? json_first(&doc, 0) : 0; i; i = json_next(&doc, 0, i)) {
+        const struct json_token *t = &doc.tokens[i];
+        takes = takes && !(t->key_len == sizeof(name) - 1 && memcmp(t->key, name, t->key_len) == 0);
+    }
     json_fini(&doc);
-    return count;
+    return takes;
 }
 
 #define MEMBER_HEAD "{\"traceparent\":\""
@@ -91,9 +98,7 @@ static uint32_t member_count(const char *metadata, size_t len)
 
 static bool has_room(const char *metadata, size_t len)
 {
-    return len == 0 ||
-           (len + MEMBER_LEN <= METADATA_MAX && !member_value(metadata, metadata + len) &&
-            member_count(metadata, len) < METADATA_KEYS_MAX);
+    return len == 0 || (len + MEMBER_LEN <= METADATA_MAX && takes_member(metadata, len));
 }
 
 void trace_context_put(struct draft *d, const char *text, size_t len)

@@ -77,6 +77,8 @@ static void metadata_of_the_client_goes_first(void **state)
     (void)state;
     assert_string_equal(after("{\"traceparent\" : \"mine\"}", CONTEXT),
                         "{\"traceparent\" : \"mine\"}");
+    assert_string_equal(after("{\"\\u0074raceparent\":\"mine\"}", CONTEXT),
+                        "{\"\\u0074raceparent\":\"mine\"}");
     char large[METADATA_MAX + 1];
     memset(large, 'x', sizeof(large));
     memcpy(large, "{\"a\":\"", 6);
