@@ -395,7 +395,8 @@ static void publish(struct shard *s)
 
 static bool work_waits(const struct shard *s)
 {
-    return s->dirty || s->later.first || s->finished.first || s->submitted || s->firings;
+    return s->dirty || s->later.first || s->finished.first || s->submitted || s->firings ||
+           show_has_looks(s);
 }
 
 static void check_drained(struct shard *s)
@@ -424,8 +425,10 @@ static void turn(struct shard *s)
     sweep(s);
     alerts_check(s);
     history_turn(s);
+    answer_finished(s); /* before more is taken: what has no answer yet takes memory */
     do {
         take_later(s);
+        show_begin_looks(s);
         schedules_fire(s);
         serve_dirty(s);
         s->submitted = false;

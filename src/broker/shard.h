@@ -246,6 +246,8 @@ struct shard {
     struct order timers;          /* struct work */
     struct alert_list alerts;
     struct watch_gone gone;
+    struct request_list watchers; /* whose look has not begun */
+    uint32_t looks;               /* … that have, and are under way */
     struct history history;
     uint64_t next_ticket;
     struct instant now;
@@ -359,7 +361,9 @@ void absent_end_all(struct shard *s);
 /* show.c */
 void show_queue(struct dispatcher *d, struct request *r);
 void show_queues(struct shard *s, struct request *r);
-void show_go_on(struct request *r); /* with the next portion */
+void show_go_on(struct request *r);         /* with the next portion */
+bool show_has_looks(const struct shard *s); /* of watchers, that can begin */
+void show_begin_looks(struct shard *s);
 
 /* watch.c */
 void watch_shard(struct shard *s, struct request *r); /* its queues will be shown now */

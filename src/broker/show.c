@@ -16,6 +16,7 @@ static void show(struct dispatcher *d, struct request *r)
 static void show_one(struct dispatcher *d, struct request *r)
 {
     show(d, r);
+    d->shard->shown += r->answer_len; /* its work is done here, before it is answered */
     request_finish(d->shard, r, STATUS_OK);
 }
 
@@ -28,11 +29,17 @@ void show_queue(struct dispatcher *d, struct request *r)
  * are made meanwhile are not shown, and queues that are deleted meanwhile may be missing. */
 
 #define SHOW_PORTION 200
+#define LOOK_PORTION 1000 /* of those who watch, to whom most queues are not shown */
+#define LOOKS_MAX    4    /* of those who watch, under way in a shard; the others wait for them */
 
 static void pass_along(struct shard *s, struct request *r)
 {
     assert(r->kind == REQUEST_QUEUES);
     assert(!r->dispatcher);
+    if (r->show.watch) {
+        assert(s->looks > 0);
+        s->looks--;
+    }
     if (s->index + 1 == s->broker->shard_count) {
         request_finish(s, r, STATUS_OK);
         return;
@@ -48,7 +55,8 @@ void show_go_on(struct request *r)
 {
     struct shard *s = r->shard;
     struct work *w = work_of(r, WORK_SHOW);
-    for (uint32_t i = 0; i < SHOW_PORTION && w->show.left_count > 0; i++) {
+    uint32_t portion = r->show.watch ? LOOK_PORTION : SHOW_PORTION;
+    for (uint32_t i = 0; i < portion && w->show.left_count > 0; i++) {
         if (i > 0 && turn_us(s->loop) >= TURN_SHARE_US)
             break;
         struct dispatcher *d = w->show.left[--w->show.left_count];
@@ -105,9 +113,31 @@ static void looked(struct engine_op *op)
         show_known(r->shard, r);
 }
 
+bool show_has_looks(const struct shard *s)
+{
+    return s->watchers.first && s->looks < LOOKS_MAX;
+}
+
+/* A look begins with a list of all queues. So thousands of streams that look in one moment take
+ * turns: neither their lists nor the time to make them add up. */
+void show_begin_looks(struct shard *s)
+{
+    struct request *r;
+    while (show_has_looks(s) && turn_us(s->loop) < TURN_SHARE_US) {
+        r = s->watchers.first;
+        list_remove(&s->watchers, r);
+        s->looks++;
+        show_known(s, r);
+    }
+}
+
 /* Queues that other processes have made, filled or deleted are included. */
 void show_queues(struct shard *s, struct request *r)
 {
+    if (r->show.watch) {
+        list_append(&s->watchers, r);
+        return;
+    }
     if (!r->show.fresh || !engine_has(s->engine, ENGINE_SHARED)) {
         show_known(s, r);
         return;

@@ -57,7 +57,8 @@ struct http_slice {
 struct http_request;
 
 /* Called for a stream when the kernel has taken everything that was written to it, about four times
- * a second, or in the next turn after http_stream_more(). */
+ * a second (less often where thousands of streams share a loop), or in the next turn after
+ * http_stream_more(). */
 typedef void http_tick(struct http_request *req);
 
 /* Private to net. */

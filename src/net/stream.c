@@ -1,6 +1,9 @@
+#include "base/turn.h"
 #include "net/conn.h"
 
 #include <assert.h>
+
+#define TICKS_SURE 64 /* streams that a sweep ticks even when the turn is long already */
 
 /* Answers that are written piece by piece. Under HTTP/1.1 a piece is a chunk, so that the client
  * can tell the end of the answer from a broken connection; under HTTP/1.0 the end of the connection
@@ -104,16 +107,21 @@ void stream_go_on(struct conn *c)
     req->stream.tick(req);
 }
 
+/* Of thousands of streams one sweep ticks as many as the turn has time for; they go to the end of
+ * the list, so that the next sweep begins with the others. A tick may end its own stream. */
 void stream_tick_all(struct http_server *s)
 {
-    struct http_request *req = TAILQ_FIRST(&s->streams);
-    while (req) {
-        struct http_request *next = TAILQ_NEXT(req, stream.link);
+    const struct http_request *last = TAILQ_LAST(&s->streams, stream_list);
+    bool more = last;
+    for (int ticks = 0; more; ticks++) {
+        struct http_request *req = TAILQ_FIRST(&s->streams);
+        more = req != last && (ticks < TICKS_SURE || turn_us(s->loop) < TURN_SHARE_US);
+        TAILQ_REMOVE(&s->streams, req, stream.link);
+        TAILQ_INSERT_TAIL(&s->streams, req, stream.link);
         if (is_ready(req->conn)) {
             req->stream.turn = s->turn;
             req->stream.tick(req);
         }
-        req = next;
     }
 }
 

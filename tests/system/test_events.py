@@ -246,6 +246,23 @@ def test_thousands_of_queues_are_told_and_no_turn_is_long(start):
     assert (kind, data["ready"]) == ("queue", 1)
 
 
+def test_many_streams_look_in_turns_and_each_is_told(start):
+    server = start(engine="memory", shards=3, max_queues=10000)
+    client = server.client()
+    for i in range(1500):
+        assert client.put(f"/v1/queues/queue-{i:05}", {}).status == 201
+    streams = [Stream(server, "?prefix=queue-0000") for _ in range(24)]
+    for each in streams[::2]:
+        each.close()  # while its look waits or is under way
+    streams = streams[1::2]
+    for each in streams:
+        assert len(each.picture()) == 10
+    for ready in (1, 2):
+        client.post("/v1/queues/queue-00007/messages", {"payload": "x"})
+        for each in streams:
+            each.until("queue", "queue-00007", ready=ready)
+
+
 def triage(server, *words, **options):
     env = {**environment(), "TRIAGE_SERVER": "http://127.0.0.1:%d" % server.address[1]}
     return subprocess.Popen([TRIAGE, "events", *words], env=env, stdout=subprocess.PIPE,
