@@ -108,14 +108,19 @@ uint32_t call_room(const struct call *c)
     return messages < UINT32_MAX ? (uint32_t)messages : UINT32_MAX;
 }
 
-bool call_has_room(struct call *c)
+void call_refuse_no_room(struct call *c)
 {
-    if (call_room(c) > 0)
-        return true;
     account_note(c->account, BUDGET_REFUSED_ANSWER);
     call_refuse_as(c, STATUS_OVERLOADED, NULL,
                    "Answers that were not read take all the room there is. Read them, or try again "
                    "after Retry-After.");
+}
+
+bool call_has_room(struct call *c)
+{
+    if (call_room(c) > 0)
+        return true;
+    call_refuse_no_room(c);
     return false;
 }
 

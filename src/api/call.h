@@ -164,6 +164,7 @@ uint64_t call_bytes_left(const struct call *c); /* of the client's budget */
 /* To be called before a message is asked for that the answer will show. False: there is no room for
  * it, and the call was refused. */
 MUST_USE bool call_has_room(struct call *c);
+void call_refuse_no_room(struct call *c); /* the same refusal, for an answer of another kind */
 
 /* Answer with c->out and end the call. `type` NULL is JSON. */
 void call_reply(struct call *c, int http_status);

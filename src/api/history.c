@@ -117,6 +117,24 @@ static void visit(void *ctx, int64_t at_s, const uint64_t values[SERIES_VALUES])
     memcpy(h->values, values, sizeof(h->values));
 }
 
+/* What is held for the answer is counted in the client's budget. Without room for it the answer is
+ * refused. */
+static void count(struct call *c, struct request *r)
+{
+    struct history_call *h = history_of(c);
+    size_t bytes = 0;
+    for (size_t i = 0; i < COLUMN_COUNT; i++) {
+        r->answer_len += h->out[i].len;
+        bytes += h->out[i].cap;
+    }
+    if (bytes > call_bytes_left(c)) {
+        cleanup(c);
+        h->status = STATUS_OVERLOADED;
+        return;
+    }
+    call_count_bytes(c, bytes);
+}
+
 static void show(struct request *r, const struct queue_facts *facts)
 {
     struct history_call *h = history_of(call_of(r));
@@ -133,11 +151,16 @@ static void show(struct request *r, const struct queue_facts *facts)
     broker_history_read(facts, h->tier, h->at_s, h->to_s, visit, h);
     while (h->at_s <= h->to_s)
         put_point(h);
+    count(call_of(r), r);
 }
 
 static void finish(struct call *c)
 {
     const struct history_call *h = history_of(c);
+    if (h->status == STATUS_OVERLOADED) {
+        call_refuse_no_room(c);
+        return;
+    }
     if (h->status) {
         call_refuse_as(c, h->status, "/level", NULL);
         return;

@@ -6,6 +6,7 @@ import selectors
 import socket
 import threading
 import time
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -155,6 +156,25 @@ def test_a_claim_without_room_leases_nothing(start):
         each.close()
     until(lambda: server.metrics()["triage_http_budget_bytes"] < 1 << 20)
     assert large.take(max=5)
+    server.stop()
+
+
+def test_histories_that_nobody_reads_have_a_limit(start):
+    """They are counted as soon as they are made, not when they are sent."""
+    server = start(engine="memory", buffers_limit=BUDGET)
+    queue = server.queue("watched")
+    queue.put("x")
+    before = resident(server)
+    since = datetime.now(timezone.utc) - timedelta(seconds=990)
+    question = request_bytes("GET", queue.path + since.strftime(
+        "/history?step=1&from=%Y-%m-%dT%H:%M:%SZ"))
+    readers = [deaf(server, question * 64) for _ in range(80)]
+    until(lambda: server.metrics()["triage_http_refused_answers_total"] > 0)
+    assert server.metrics()["triage_http_budget_bytes"] <= BUDGET
+    assert_grew_little(server, before, by=2)  # an answer is there twice for a moment
+    for each in readers:
+        each.close()
+    works(queue)
     server.stop()
 
 
