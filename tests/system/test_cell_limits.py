@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import database
-from test_cells import spread, stores
+from test_cells import place, spread, stores
 from wire import until
 
 
@@ -163,6 +163,29 @@ def test_a_limit_of_one_goes_to_where_messages_are(pair):
                 assert settled(mine, messages[0])
                 got.append(messages[0]["payload"])
     assert sorted(got) == list(range(24))
+
+
+def test_a_limit_in_use_goes_to_what_is_more_urgent(pair):
+    """One consumer has all that the limit allows, each time that it asks."""
+    queue = pair[0].queue("urgent")
+    queue.configure(max_in_flight=1)
+    place(queue, "a", levels=["0"])
+    place(queue, "b", levels=["9"])
+    assert all(queue.enqueue("low", priority=0)["partition"] == 0 for _ in range(20))
+    seen = []
+
+    def work():
+        message = queue.take_one(max=1, wait_seconds=30)
+        assert settled(queue, message)
+        seen.append(message["payload"])
+        if message["payload"] == "low":
+            assert queue.enqueue("low", priority=0).status == 201
+    for _ in range(10):
+        work()
+    assert all(queue.enqueue("urgent", priority=9)["partition"] == 1 for _ in range(3))
+    while seen.count("urgent") < 3:
+        work()
+        assert len(seen) < 1500, "its cell never gets the share"
 
 
 def test_a_lower_limit_holds_when_it_is_answered(pair, shared):

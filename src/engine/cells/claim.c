@@ -800,12 +800,15 @@ static void divided(struct trip *t)
 /* A claim that could have more waits until the limits have been divided anew; so does one that
  * could have something, if a share that some cell lacks lies idle in another: what the cell has may
  * be more urgent. If others need that share, too, or the claim has all that it wants, it does not
- * wait; but what was passed over is to have its turn. `step`: for which somebody has something. */
+ * wait; but what was passed over is to have its turn. That is said before the claim takes anything:
+ * what it takes may be all that the limit leaves. `step`: for which somebody has something. */
 static bool divide(struct trip *t, uint32_t step, bool over)
 {
-    if (t->op->outdated || !anybody_short(t, step < plan_of(t)->step_count))
+    bool known = step < plan_of(t)->step_count;
+    if (t->op->outdated || !anybody_short(t, false))
         return false;
-    if (over || t->divisions >= CLAIM_DIVISIONS_MAX) {
+    bool waits = !known || anybody_short(t, true);
+    if (!waits || over || t->divisions >= CLAIM_DIVISIONS_MAX) {
         shares_want(t->whole);
         return false;
     }
