@@ -68,14 +68,14 @@ void tourney_out(struct tourney *t, uint32_t place)
     replay(t, place);
 }
 
-struct search {
+struct descent {
     const struct tourney *t;
     int64_t most;
     tourney_skips *skips;
     const void *ctx;
 };
 
-static uint32_t first_below(const struct search *s, uint32_t node)
+static uint32_t first_below(const struct descent *s, uint32_t node)
 {
     const struct tourney *t = s->t;
     uint32_t won = t->winners[node];
@@ -91,6 +91,6 @@ static uint32_t first_below(const struct search *s, uint32_t node)
 uint32_t tourney_first_but(const struct tourney *t, int64_t most, tourney_skips *skips,
                            const void *ctx)
 {
-    const struct search search = {t, most, skips, ctx};
+    const struct descent search = {t, most, skips, ctx};
     return t->size > 0 ? first_below(&search, 1) : TOURNEY_NONE;
 }

@@ -5,7 +5,7 @@
 -- With p_slots the ready ones are those of these levels, lane by lane in this order: a message that is
 -- escalated to the first lane between two pages is not shown again. The other phases show every level,
 -- so that a page costs a page.
-CREATE FUNCTION triage.engine_browse(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
+CREATE OR REPLACE FUNCTION triage.engine_browse(p_queue int, p_phase int, p_slot smallint, p_ready_ms bigint,
     p_seq bigint, p_limit int, p_slots smallint[], p_phases int, p_bare boolean)
 RETURNS TABLE (phase int, message triage.everything)
 LANGUAGE plpgsql STABLE ROWS 100

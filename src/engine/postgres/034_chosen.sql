@@ -1,7 +1,7 @@
 -- Messages that somebody has chosen: cancelled, made ready before their time, given up at once.
 
 -- The scheduled and ready messages among these ids.
-CREATE FUNCTION triage.pending_chosen(p_queue int, p_seq bigint[], p_slot smallint[],
+CREATE OR REPLACE FUNCTION triage.pending_chosen(p_queue int, p_seq bigint[], p_slot smallint[],
     p_ready_ms bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(DISTINCT r.seq), '{}')
@@ -16,7 +16,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Cancels those of these messages that are scheduled or ready. Returns how many.
-CREATE FUNCTION triage.engine_cancel_some(p_queue int, p_version int, p_seq bigint[],
+CREATE OR REPLACE FUNCTION triage.engine_cancel_some(p_queue int, p_version int, p_seq bigint[],
     p_slot smallint[], p_ready_ms bigint[], p_now bigint DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- Makes those of these messages ready now that are scheduled. Returns how many.
-CREATE FUNCTION triage.engine_promote(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
+CREATE OR REPLACE FUNCTION triage.engine_promote(p_queue int, p_version int, p_seq bigint[], p_slot smallint[],
     p_ready_ms bigint[], p_now bigint DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql
 SET search_path = triage, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
