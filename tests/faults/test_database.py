@@ -284,7 +284,7 @@ def test_an_export_that_takes_too_long_takes_nobody_with_it(lasting, sql, start)
                    postgres_timeout_seconds=8)
     queue = server.queue("q")
     queue.put("x")
-    make_slow(sql, 3600, "engine_list")
+    make_slow(sql, 3600, "engine_browse")
 
     def submit(verb, call):
         name = 'triage_engine_ops_total{verb="%s"}' % verb
