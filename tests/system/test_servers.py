@@ -319,7 +319,7 @@ def test_a_list_has_all_that_others_changed_however_much_that_is(two):
 
 def test_metrics_come_to_have_what_others_did_to_each_of_many_queues(start):
     """Nobody uses them here, nor asks for a list."""
-    server = start(engine="postgres", shards=1)
+    server = start(engine="postgres", shards=1, metrics_queues=0)
     put_into_all(server, 600)
     until(lambda: queues_ready(server) == (600, 600))
     put_into_all(server, 600)
