@@ -115,6 +115,14 @@ class Screen:
         return self.line(rows[-1]) if len(rows) > 1 else None
 
 
+def as_a_login_would():
+    """The terminal is the program's, and signals do what they do: whoever runs the tests in the
+    background has them ignored, and that is inherited."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_DFL)
+
+
 class Terminal:
     """A program in a pty of its own, the leader of its session."""
 
@@ -126,7 +134,7 @@ class Terminal:
         self.written = 0
         self.process = subprocess.Popen(
             command, stdin=self.slave, stdout=self.slave, stderr=self.slave,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            start_new_session=True, preexec_fn=as_a_login_would,
             env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment})
 
     def set_size(self, rows, cols):
