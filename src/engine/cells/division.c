@@ -83,7 +83,7 @@ static void spread(uint64_t rest, struct portion *p, uint32_t count)
 
 void division_aim(uint64_t limit, struct portion *p, uint32_t count)
 {
-    uint64_t room, used = 0, needs = 0;
+    uint64_t room = 0, used = 0, needs = 0;
     bool known = room_of(limit, p, count, &room);
     for (uint32_t i = 0; i < count; i++) {
         p[i].aim = p[i].reached && !known ? p[i].share : 0;
@@ -257,7 +257,7 @@ static bool read_entry(const char **at, const char *end, const int which[SHARE_C
 bool grants_read(const char *text, size_t len, struct grants *l)
 {
     const char *at = text, *end = text + len;
-    int which[SHARE_COUNT], count;
+    int which[SHARE_COUNT], count = 0;
     *l = (struct grants){0};
     bool ok = len == 0 || read_which(&at, end, which, &count);
     while (ok && at < end)
